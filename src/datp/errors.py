@@ -1,0 +1,127 @@
+"""Every error of ours: what happened, to which thing, and what helps.
+
+    DatpError
+    ├── BadRequest             the caller's input is wrong; nothing was changed
+    │   ├── InvalidId          an id or a name has a wrong form
+    │   ├── BadDefinition      a pipeline, a step or a setting is defined wrongly
+    │   ├── TooLarge           a value is over a limit, which is named
+    │   └── BadSwitch          a switch's name or value is wrong
+    ├── NotFound               there is no such thing
+    ├── Conflict               the thing is not in a state that allows this
+    ├── StoreError             the hot store could not answer
+    │   ├── StoreUnreachable   no connection, or it was cut; it may be tried again
+    │   ├── StoreLost          the store that answers is not the one that this node knows
+    │   └── StoreFull          the store is at its memory limit and takes no new work
+    ├── StartRefused           this node cannot run as it is configured
+    └── BrokenState            a stored document cannot be read
+
+The exit code of the command line and the HTTP status of the API are written here, beside the class that
+they belong to, so that no face has a table of its own.
+"""
+
+from typing import ClassVar
+
+
+class DatpError(Exception):
+    """Something that DATP says in one sentence, with a code that does not change."""
+
+    code: ClassVar[str] = "datp-error"
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+
+class BadRequest(DatpError):
+    """The caller's input is wrong; nothing was changed."""
+
+    code = "bad-request"
+    http_status = 422
+    exit_code = 2
+
+    def __init__(self, sentence: str, *, field: str | None = None) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
+class InvalidId(BadRequest):
+    """An id or a name has a wrong form."""
+
+    code = "invalid-id"
+
+
+class BadDefinition(BadRequest):
+    """A pipeline, a step or a setting is defined wrongly."""
+
+    code = "bad-definition"
+
+
+class TooLarge(BadRequest):
+    """A value is over a limit; the sentence names the limit."""
+
+    code = "too-large"
+    http_status = 413
+
+
+class BadSwitch(BadRequest):
+    """A switch's name or value is wrong."""
+
+    code = "bad-switch"
+
+
+class NotFound(DatpError):
+    """There is no such thing."""
+
+    code = "not-found"
+    http_status = 404
+    exit_code = 3
+
+
+class Conflict(DatpError):
+    """The thing is not in a state that allows this."""
+
+    code = "conflict"
+    http_status = 409
+    exit_code = 4
+
+    def __init__(self, sentence: str, *, reason: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+        """The refusal's code, as in the contract of the script that refused."""
+
+
+class StoreError(DatpError):
+    """The hot store could not answer."""
+
+    code = "store-error"
+    http_status = 503
+    exit_code = 5
+
+
+class StoreUnreachable(StoreError):
+    """No connection, or it was cut; whether the call was executed is not known."""
+
+    code = "store-unreachable"
+
+
+class StoreLost(StoreError):
+    """The store that answers is not the one that this node knows: it came back empty, old or half-rebuilt."""
+
+    code = "store-lost"
+
+
+class StoreFull(StoreError):
+    """The store is at its memory limit and takes no new work; what runs can still finish."""
+
+    code = "store-full"
+
+
+class StartRefused(DatpError):
+    """This node cannot run as it is configured."""
+
+    code = "start-refused"
+    exit_code = 6
+
+
+class BrokenState(DatpError):
+    """A stored document cannot be read; the transaction belongs on the exception list."""
+
+    code = "broken-state"

@@ -1,0 +1,1 @@
+"""The nouns: pure, without I/O, clock or randomness; this package imports nothing else of ours but errors."""

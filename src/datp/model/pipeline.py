@@ -1,0 +1,214 @@
+"""A pipeline: steps in order, as data. A version of it is immutable, and named by a hash of what it says."""
+
+import re
+from functools import cached_property
+from hashlib import sha256
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from datp.errors import BadDefinition, InvalidId
+from datp.model.backoff import Backoff
+from datp.model.ids import NodeGroup, PipelineName, PipelineVersion, parse_name
+from datp.model.limits import Limits
+
+PIPELINE_STEP: Final = "pipeline"
+PARALLEL_STEP: Final = "parallel"
+"""The two step types that the engine itself knows: they start pipelines instead of running code."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DURATION_MAX_MS: Final = 100 * 365 * 86_400_000
+
+Duration = Annotated[int | str, "milliseconds, or a number with a unit: 250ms, 30s, 5m, 2h, 7d"]
+
+
+def duration_ms(value: Duration, field: str) -> int:
+    """The duration in milliseconds; raises BadDefinition."""
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    ms = round(float(match[1]) * _UNIT_MS[match[2]]) if match else value
+    if isinstance(ms, bool) or not isinstance(ms, int) or not 0 <= ms <= DURATION_MAX_MS:
+        raise BadDefinition(f"{field}: {value!r} is not a duration; write 250ms, 30s, 5m, 2h or 7d", field=field)
+    return ms
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """How often a step that raised, or ran out of time, is run again before that is its outcome."""
+
+    attempts_max: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1
+    backoff: Backoff = Backoff()
+
+
+class UndoDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A step type that undoes this step; without it, the step type's own `undo` is what does."""
+
+    step: str
+    with_: dict[str, Any] = msgspec.field(default_factory=dict, name="with")
+
+
+class BranchDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One branch of a parallel step: a pipeline, and its input (the step's own input when absent)."""
+
+    pipeline: str
+    input: Any = msgspec.UNSET
+
+
+class ParallelDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Branches that run side by side, and how many must succeed: all, the first, or a number of them."""
+
+    branches: list[BranchDefinition]
+    join: str | int = "all"
+
+    def need(self) -> int:
+        """How many branches must succeed."""
+        return needed(self.join, len(self.branches))
+
+
+def needed(join: str | int, width: int) -> int:
+    """How many of `width` branches must succeed under this join; raises BadDefinition."""
+    if join == "all":
+        return width
+    if join == "first":
+        return min(1, width)
+    if isinstance(join, int) and not isinstance(join, bool) and 1 <= join <= width:
+        return join
+    raise BadDefinition(f"join: {join!r} is not all, first, or a number from 1 to {width}", field="join")
+
+
+class StepDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """One step of a pipeline. Exactly one of `step`, `pipeline` and `parallel` says what it does."""
+
+    id: str
+    step: str = ""
+    pipeline: str = ""
+    parallel: ParallelDefinition | None = None
+    with_: dict[str, Any] = msgspec.field(default_factory=dict, name="with")
+    """The definition that the step type is given."""
+    retry: RetryPolicy | None = None
+    timeout: Duration = 0
+    """How long one run may take; 0: the node group's `step_timeout_ms`."""
+    undo: UndoDefinition | None = None
+    checkpoint: bool = False
+    """Store the state before this step runs, so that a rerun goes on from here."""
+    description: str = ""
+
+    @property
+    def step_type(self) -> str:
+        if self.step:
+            return self.step
+        return PIPELINE_STEP if self.pipeline else PARALLEL_STEP
+
+    @property
+    def timeout_ms(self) -> int:
+        return duration_ms(self.timeout, "timeout")
+
+
+class PipelineDefinition(
+    msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True, dict=True
+):
+    """A version of a pipeline. A transaction type is a pipeline that clients may start."""
+
+    name: str
+    steps: list[StepDefinition]
+    node_group: str = "main"
+    description: str = ""
+    is_transaction_type: bool = True
+    deadline: Duration = 0
+    """How long a transaction of this type may take in all; 0: for ever."""
+
+    @cached_property
+    def version(self) -> PipelineVersion:
+        """The hash of what this version says: the same steps are the same version."""
+        said = msgspec.json.encode(self, order="deterministic")
+        return PipelineVersion(sha256(said).hexdigest()[:16])
+
+    @cached_property
+    def index_of(self) -> dict[str, int]:
+        """step id → its place."""
+        return {step.id: index for index, step in enumerate(self.steps)}
+
+    @property
+    def deadline_ms(self) -> int:
+        return duration_ms(self.deadline, "deadline")
+
+    @property
+    def group(self) -> NodeGroup:
+        return NodeGroup(self.node_group)
+
+    def child_names(self) -> set[str]:
+        """The pipelines that this definition names."""
+        names = {step.pipeline for step in self.steps if step.pipeline}
+        return names.union(*([b.pipeline for b in s.parallel.branches] for s in self.steps if s.parallel))
+
+
+class PinnedPipeline(msgspec.Struct, frozen=True):
+    """A pipeline whose version has been decided."""
+
+    name: PipelineName
+    version: PipelineVersion
+    group: NodeGroup
+    deadline_ms: int = 0
+
+
+def parse_pipeline(data: object, limits: Limits) -> PipelineDefinition:
+    """The definition, checked as far as it can be without knowing step types; raises BadDefinition."""
+    try:
+        definition = msgspec.convert(data, PipelineDefinition)
+        _check(definition, limits)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise BadDefinition(f"{_name_in(data)}: {error}") from None
+    except InvalidId as error:
+        raise BadDefinition(f"{_name_in(data)}: {error}", field=error.field) from None
+    return definition
+
+
+def decode_pipeline(stored: bytes | str) -> PipelineDefinition:
+    """A definition as it is stored; it was checked when it was saved."""
+    return msgspec.json.decode(stored, type=PipelineDefinition)
+
+
+def encode_pipeline(definition: PipelineDefinition) -> str:
+    return msgspec.json.encode(definition, order="deterministic").decode()
+
+
+def _check(definition: PipelineDefinition, limits: Limits) -> None:
+    parse_name(definition.name, "name")
+    parse_name(definition.node_group, "nodeGroup")
+    duration_ms(definition.deadline, "deadline")
+    if not 1 <= len(definition.steps) <= limits.pipeline_steps_max:
+        raise BadDefinition(
+            f"{definition.name} needs 1 to {limits.pipeline_steps_max} steps (pipeline_steps_max),"
+            f" it has {len(definition.steps)}",
+            field="steps",
+        )
+    if len(definition.index_of) != len(definition.steps):
+        raise BadDefinition(f"{definition.name}: two of its steps have the same id", field="steps")
+    for step in definition.steps:
+        _check_step(step, limits)
+
+
+def _check_step(step: StepDefinition, limits: Limits) -> None:
+    parse_name(step.id, "step id")
+    if sum(map(bool, (step.step, step.pipeline, step.parallel))) != 1:
+        raise BadDefinition(f"step {step.id} needs one of: step, pipeline, parallel", field="steps")
+    parse_name(step.step or step.pipeline or PARALLEL_STEP, "step")
+    if step.step in (PIPELINE_STEP, PARALLEL_STEP):
+        raise BadDefinition(f"step {step.id}: write `{step.step}:` instead of `step: {step.step}`", field="steps")
+    duration_ms(step.timeout, "timeout")
+    if step.undo:
+        parse_name(step.undo.step, "undo")
+    if step.parallel:
+        width = len(step.parallel.branches)
+        if not 1 <= width <= limits.parallel_width_max:
+            raise BadDefinition(
+                f"step {step.id} needs 1 to {limits.parallel_width_max} branches (parallel_width_max), it has {width}",
+                field="parallel",
+            )
+        step.parallel.need()
+        for branch in step.parallel.branches:
+            parse_name(branch.pipeline, "pipeline")
+
+
+def _name_in(data: object) -> str:
+    name = data.get("name") if isinstance(data, dict) else None
+    return f"pipeline {name}" if isinstance(name, str) else "pipeline"

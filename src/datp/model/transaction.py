@@ -1,0 +1,117 @@
+"""The transaction's document: what is stored as `state`, and how the whole is assembled from it when it is read.
+
+Fields that scripts need (status, owner, output, switches, deadline, …) live beside it in the hash, and only there.
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from datp.errors import BrokenState
+from datp.model.flow import INPUT, FlowEntry, Ref
+from datp.model.ids import PipelineName, PipelineVersion, StepId, TransactionId
+from datp.model.status import Status
+
+FORMAT: Final = 1
+"""The document's format; a reader refuses one that it doesn't know."""
+
+NULL = b"null"
+
+
+class Undo(msgspec.Struct, rename="camel"):
+    """The final status that undo began with: nothing changes it any more."""
+
+    status: Status
+    note: str = ""
+    output: msgspec.Raw = msgspec.Raw(NULL)
+
+
+class Transaction(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The stored document. Whoever holds the token holds the only copy that may be changed."""
+
+    format: Literal[1] = 1
+    transaction_input: msgspec.Raw = msgspec.Raw(NULL)
+    metadata: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    """pipeline → the version pinned for this transaction, from the first time that it was used."""
+    flow: list[FlowEntry] = []
+    undo: Undo | None = None
+
+    def pin(self, name: PipelineName, version: PipelineVersion) -> None:
+        self.versions[name] = version
+
+    def value(self, ref: Ref) -> bytes:
+        """The JSON that a reference stands for; raises BrokenState when it stands for nothing."""
+        source = self.source(ref)
+        if source == INPUT:
+            return self.transaction_input
+        entry, is_input = self._at(source)
+        return (entry.input if is_input else entry.output) or NULL
+
+    def source(self, ref: Ref) -> Ref:
+        """The reference that holds the value itself, so that chains stay one link long."""
+        for _ in range(2 * len(self.flow) + 1):
+            if ref == INPUT:
+                return ref
+            entry, is_input = self._at(ref)
+            further = entry.input_ref if is_input else entry.output_ref
+            if not further:
+                return ref
+            ref = further
+        raise BrokenState(f"The stored state cannot be read: the reference {ref!r} goes round in a circle")
+
+    def input_of(self, entry: FlowEntry) -> bytes:
+        return self.value(entry.input_ref) if entry.input_ref else (entry.input or NULL)
+
+    def output_of(self, entry: FlowEntry) -> bytes:
+        return self.value(entry.output_ref) if entry.output_ref else (entry.output or NULL)
+
+    def _at(self, ref: Ref) -> tuple[FlowEntry, bool]:
+        index, _, side = ref.partition(".")
+        if side not in ("input", "output") or not index.isdecimal() or int(index) >= len(self.flow):
+            raise BrokenState(f"The stored state cannot be read: it refers to {ref!r}")
+        return self.flow[int(index)], side == "input"
+
+    def pipeline_entry(self, entry: FlowEntry) -> FlowEntry:
+        """The pipeline that a step's entry belongs to."""
+        return self.flow[entry.p]
+
+    def depth(self, entry: FlowEntry) -> int:
+        """How many pipelines stand above this entry."""
+        depth = 0
+        while entry.p >= 0:
+            entry = self.flow[entry.p]
+            depth += entry.is_pipeline
+        return depth
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Transaction)
+
+
+def encode_transaction(transaction: Transaction) -> bytes:
+    return _encoder.encode(transaction)
+
+
+def decode_transaction(stored: bytes) -> Transaction:
+    """The stored document; raises BrokenState for anything else."""
+    try:
+        transaction = _decoder.decode(stored)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BrokenState(f"The stored state cannot be read: {error}") from None
+    _check(transaction)
+    return transaction
+
+
+def step_id(tx_id: TransactionId, entry: FlowEntry) -> StepId:
+    """The step's idempotency key: the same for every run of it, after a crash too."""
+    return StepId(entry.step_id or f"s-{tx_id[3:]}.{entry.path}")
+
+
+def _check(transaction: Transaction) -> None:
+    """Parents point backwards; whatever doesn't would make a reader loop."""
+    if not transaction.flow:
+        raise BrokenState("The stored state cannot be read: its flow is empty")
+    for i, entry in enumerate(transaction.flow):
+        if entry.i != i or not -1 <= entry.p < i or (entry.p == -1) != (i == 0) or entry.undo_of >= i:
+            raise BrokenState(f"The stored state cannot be read: entry {i} of its flow points nowhere")
