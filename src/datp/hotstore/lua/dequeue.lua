@@ -1,0 +1,141 @@
+#!lua
+--[[
+dequeue: a node takes queued transactions; each is running, with a lease and a token.
+
+Out goes before in, but every k-th item taken while both have some is an `in`. The same turn again gets the same items.
+
+includes
+  batch
+  queue
+  parking
+reads
+  switches
+  join
+writes
+  meta
+  state
+  withdrawn
+  share
+  turn
+  processing
+  running
+  admin
+args
+  group           the node's group
+  node            the node's id, new at every start
+  lane            which of the node's concurrent turns this is
+  turn            the number of this turn; tokens begin with node.turn
+  want            how many to take
+  alone           1 if the node runs nothing: it may take one whose lease was lost before
+  lease_ms        how long the node may keep silent
+  in_share        k: every k-th item is an `in`
+returns
+  now, left (1 when work is left in the queues), suspect (1 when the next one wants a node for itself), admin events,
+  and the taken: tx_id, token, event, state, owner, type, external_id, losses, verdict, verdict_note, parent, woken,
+  deadline, started_at, switches (name, value, …), join (field, value, …)
+refuses
+  PARKED  an id without a sound state went to the exception list
+]]
+local turn_prefix = node .. '.' .. string.format('%.0f', turn) .. '.'
+local FIELDS = {'phase', 'queue', 'group', 'version', 'event', 'state', 'owner', 'type', 'external_id', 'losses',
+  'verdict', 'verdict_note', 'parent', 'woken', 'deadline', 'started_at', 'switches', 'joined', 'token'}
+
+local function read(tx_id)
+  local values = redis.pcall('HMGET', state_key(tx_id), unpack(FIELDS))
+  if values.err or not values[1] then return nil end
+  local tx = {}
+  for place, name in ipairs(FIELDS) do tx[name] = values[place] or '' end
+  return tx
+end
+
+local function handed_over(tx_id, tx, token)
+  local switches = tx.switches == '1' and redis.call('HGETALL', switches_key(tx_id)) or {}
+  local join = tx.joined == '1' and redis.call('HGETALL', join_key(tx_id)) or {}
+  return {tx_id, token, tx.event, tx.state, tx.owner, tx.type, tx.external_id, tx.losses, tx.verdict, tx.verdict_note,
+    tx.parent, tx.woken, tx.deadline, tx.started_at, switches, join}
+end
+
+-- What a state must have to be run; the reason, if it hasn't.
+local function broken(tx)
+  for _, name in ipairs({'phase', 'version', 'event', 'state', 'owner', 'type', 'group', 'queue'}) do
+    if tx[name] == '' then return 'its state has no ' .. name end
+  end
+end
+
+local taken = {}
+local ids = {}
+local suspect = 0
+
+-- The reply to this very turn was lost: what it took is handed over again, and no attempt is counted.
+local last_turn, last_ids = string.match(redis.call('HGET', turn_key(node), lane) or '', '^(%S+) (.*)$')
+if last_turn == string.format('%.0f', turn) then
+  local index = 0
+  for tx_id in string.gmatch(last_ids, '%S+') do
+    index = index + 1
+    local tx = read(tx_id)
+    if tx and tx.phase == 'running' and tx.token == turn_prefix .. index then
+      taken[#taken + 1] = handed_over(tx_id, tx, tx.token)
+    end
+  end
+  want = 0
+end
+
+-- Looks at the head of a queue, takes what is sound, drops what was withdrawn, parks what is broken.
+-- Nothing is popped before its state has been read.
+local function take(queue, limit)
+  local list = queue_key(queue, group)
+  local seen = 0
+  local found = limit > 0 and redis.call('LRANGE', list, 0, limit - 1) or {}
+  for _, tx_id in ipairs(found) do
+    local tx = read(tx_id)
+    local place = queue .. ' ' .. group .. ' ' .. tx_id
+    if tx and tx.phase == 'queued' and tx.queue == queue and tx.group == group and not broken(tx) then
+      if tx.losses ~= '' and tx.losses ~= '0' then
+        suspect = 1
+        if alone ~= 1 or #taken > 0 then break end
+      end
+      local token = turn_prefix .. (#ids + 1)
+      local version = next_version(tx.version)
+      redis.call('HSET', state_key(tx_id), 'phase', 'running', 'token', token, 'version', version, 'sequence', version)
+      add(processing_key, now + lease_ms, tx_id)
+      add(running_key, now, tx_id)
+      ids[#ids + 1] = tx_id
+      taken[#taken + 1] = handed_over(tx_id, tx, token)
+      seen = seen + 1
+      if suspect == 1 then break end
+    elseif redis.call('SREM', withdrawn_key, place) == 1 then
+      seen = seen + 1
+    else
+      local reason = not tx and 'its id was in a queue, but there is no state' or broken(tx)
+        or 'its id was in queue ' .. queue .. ' of ' .. group .. ', but it is ' .. tx.phase
+      -- One that is sound, but somewhere else, was only listed twice: it is left where it is.
+      if not tx or broken(tx) then park(tx_id, reason, place) end
+      seen = seen + 1
+    end
+  end
+  if seen > 0 then redis.call('LPOP', list, seen) end
+  return seen
+end
+
+if want > 0 then
+  local ins, outs = redis.call('LLEN', queue_key('in', group)), redis.call('LLEN', queue_key('out', group))
+  local first_in = 0
+  if ins > 0 and outs > 0 then
+    local before = tonumber(redis.call('HGET', share_key, group) or 0)
+    first_in = math.min(ins, math.floor((before + want) / in_share) - math.floor(before / in_share))
+    redis.call('HSET', share_key, group, (before + math.min(want, ins + outs)) % in_share)
+  end
+  take('in', first_in)
+  if suspect == 0 then take('out', want - #ids) end
+  if suspect == 0 then take('in', want - #ids) end
+  if #ids > 0 then
+    redis.call('HSET', turn_key(node), lane, string.format('%.0f', turn) .. ' ' .. table.concat(ids, ' '))
+    redis.call('PEXPIRE', turn_key(node), 3600000)
+  end
+end
+redis.call('HSET', meta_key, 'renewed_at', now)
+
+local left = redis.call('LLEN', queue_key('in', group)) + redis.call('LLEN', queue_key('out', group)) > 0 and 1 or 0
+if left == 1 then ring(group) end
+for _, finish_batch in ipairs(at_end) do finish_batch() end
+return {now, left, suspect, redis.call('LRANGE', admin_key(node), 0, 9), taken}

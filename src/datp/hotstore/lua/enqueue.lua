@@ -1,0 +1,68 @@
+#!lua
+--[[
+enqueue: transactions start; each is in its queue, with its state, and its externalId is taken.
+
+includes
+  batch
+  count
+  notify
+  queue
+reads
+  evicted
+writes
+  state
+  external_id
+  deadlines
+items
+  tx_id             made by the caller; the same again is ALREADY
+  owner             who starts it
+  external_id       the client's own id, or ''
+  request_hash      of the whole request: the same externalId with the same request is a repetition
+  type              the transaction type, which is a pipeline's name
+  pipeline_version  the version that is pinned
+  group             the node group whose queue it joins
+  deadline_in_ms    how long it may take in all; 0: for ever
+  webhook           who is told, JSON, or ''
+  durability        hot, snapshot or journal
+bodies
+  state             the document
+returns
+  OK                version
+  ALREADY           version; this txId was started before
+  DUPLICATE         the txId that the same request started
+refuses
+  EXTERNAL_ID_TAKEN  the txId that a different request started with this externalId
+]]
+return each(function(item, state)
+  local tx_id, owner, external_id, request_hash, type, pipeline_version, group, deadline_in_ms, webhook, durability =
+    read_item(item)
+  local version = redis.call('HGET', state_key(tx_id), 'version') or redis.call('HGET', evicted_key, tx_id)
+  if version then return {'ALREADY', version} end
+  if external_id ~= '' then
+    local taken = redis.call('GET', external_id_key(owner, external_id))
+    if taken then
+      local first, first_hash = string.match(taken, '^(%S+) (%S*)$')
+      if first_hash == request_hash then return {'DUPLICATE', first} end
+      return refuse('EXTERNAL_ID_TAKEN', first)
+    end
+    redis.call('SET', external_id_key(owner, external_id), tx_id .. ' ' .. request_hash)
+  end
+  local fields = {
+    'phase', 'queued', 'queue', 'in', 'group', group, 'event', '{"kind":"start","at":0}', 'version', now, 'sequence', now,
+    'owner', owner, 'type', type, 'pipeline_version', pipeline_version, 'started_at', now, 'durability', durability,
+    'state', state}
+  local function also(name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  if external_id ~= '' then also('external_id', external_id) also('request_hash', request_hash) end
+  if webhook ~= '' then also('webhook', webhook) end
+  if deadline_in_ms > 0 then
+    also('deadline', now + deadline_in_ms)
+    add(deadlines_key, now + deadline_in_ms, tx_id)
+  end
+  redis.call('HSET', state_key(tx_id), unpack(fields))
+  push('in', group, tx_id)
+  count('started|' .. owner .. '|' .. type .. '|' .. group)
+  return {'OK', now}
+end)

@@ -1,0 +1,190 @@
+--[[
+ending: a transaction gets its final status, or its verdict; a branch is counted at its parent.
+
+includes
+  batch
+  count
+  notify
+  queue
+  webhook
+reads
+  meta
+  evicted
+writes
+  state
+  switches
+  join
+  processing
+  running
+  sleeping
+  deadlines
+  joining
+  exceptions
+  reasons
+  to_archive
+  withdrawn
+  external_id
+  admin
+]]
+local ENDING = {'phase', 'version', 'status', 'owner', 'type', 'group', 'queue', 'external_id', 'webhook', 'parent',
+  'deadline', 'switches', 'undoable', 'undoing', 'verdict', 'verdict_note', 'token', 'joined', 'started_at'}
+
+-- The fields that an ending depends on, by name; nil when there is no such state.
+local function load_ending(tx_id)
+  local values = redis.call('HMGET', state_key(tx_id), unpack(ENDING))
+  if not values[1] then return nil end
+  local tx = {}
+  for place, name in ipairs(ENDING) do tx[name] = values[place] or '' end
+  return tx
+end
+
+local conclude, count_branch
+
+-- The final status: everything that belonged to a live transaction goes, and archiving is scheduled.
+-- `written` are further fields to be stored in the same command: the document, the output, the note.
+local function finish(tx_id, tx, status, written, branch_result)
+  local version = next_version(tx.version)
+  redis.call('HSET', state_key(tx_id),
+    'phase', 'complete', 'status', status, 'version', version, 'sequence', version, 'token', '', 'event', '',
+    unpack(written))
+  if tx.deadline ~= '' then remove(deadlines_key, tx_id) end
+  if tx.switches == '1' then redis.call('DEL', switches_key(tx_id)) end
+  if tx.external_id ~= '' then
+    redis.call('PEXPIRE', external_id_key(tx.owner, tx.external_id), external_id_period_ms)
+  end
+  add(to_archive_key, now + archive_delay_ms, tx_id)
+  if tx.parent == '' then
+    count('completed|' .. status .. '|' .. tx.owner .. '|' .. tx.type .. '|' .. tx.group)
+    if tx.webhook ~= '' then owe_webhook(tx_id, 'transaction.completed') end
+    notify(tx_id, status, version)
+  else
+    count('branch-completed|' .. status .. '|' .. tx.owner .. '|' .. tx.type .. '|' .. tx.group)
+    count_branch(tx.parent, tx_id, status, branch_result)
+  end
+  return version
+end
+
+-- A live transaction that is at rest nowhere gets back into the out queue of its group.
+local function queue_out(tx_id, tx, event)
+  local version = next_version(tx.version)
+  local fields = {'phase', 'queued', 'queue', 'out', 'version', version, 'sequence', version}
+  if event then
+    fields[#fields + 1] = 'event'
+    fields[#fields + 1] = event
+  end
+  redis.call('HSET', state_key(tx_id), unpack(fields))
+  push('out', tx.group, tx_id)
+  if tx.parent == '' then notify(tx_id, 'queued', version) end
+end
+
+-- The verdict is enforced: at once where nothing has to be undone, else by a worker.
+conclude = function(tx_id, tx)
+  if tx.undoable ~= '1' then
+    if tx.joined == '1' then redis.call('DEL', join_key(tx_id)) end
+    finish(tx_id, tx, tx.verdict, {'note', tx.verdict_note, 'output', 'null', 'joined', ''},
+      cjson.encode({status = tx.verdict, note = tx.verdict_note, pipeline = tx.type}))
+  else
+    queue_out(tx_id, tx, '{"kind":"verdict","at":0}')
+  end
+end
+
+-- The join is decided, or its parent is to end: branches that still run are cancelled. Their verdict is stored and
+-- made due; whoever reaps, or takes them, enforces it. Bounded by parallel_width_max.
+local function settle(parent_id, why)
+  local join = join_key(parent_id)
+  if redis.call('HSETNX', join, ':settled', '1') == 0 then return end
+  for branch_id in string.gmatch(redis.call('HGET', join, ':order'), '%S+') do
+    if redis.call('HGET', join, branch_id) == '' then
+      local verdict, undoing = unpack(redis.call('HMGET', state_key(branch_id), 'verdict', 'undoing'))
+      if undoing ~= '1' and (not verdict or verdict == '') then
+        redis.call('HSET', state_key(branch_id), 'verdict', 'cancelled', 'verdict_note', why)
+        redis.call('ZADD', deadlines_key, now, branch_id)
+      end
+    end
+  end
+end
+
+count_branch = function(parent_id, branch_id, status, result)
+  local join = join_key(parent_id)
+  if redis.call('HGET', join, branch_id) ~= '' then return end
+  redis.call('HSET', join, branch_id, result)
+  local open = redis.call('HINCRBY', join, ':open', -1)
+  local won = redis.call('HINCRBY', join, ':won', status == 'success' and 1 or 0)
+  local parent = load_ending(parent_id)
+  if not parent or parent.phase ~= 'joining' then return end
+  if string.find(result, '"undo":[', 1, true) then
+    redis.call('HSET', state_key(parent_id), 'undoable', '1')
+    parent.undoable = '1'
+  end
+  if open == 0 then
+    redis.call('HSET', state_key(parent_id), 'joined', '1')
+    remove(joining_key, parent_id)
+    parent.joined = '1'
+    if parent.verdict ~= '' then
+      conclude(parent_id, parent)
+    else
+      queue_out(parent_id, parent)
+    end
+  else
+    local need = tonumber(redis.call('HGET', join, ':need'))
+    if won >= need or won + open < need then settle(parent_id, 'the join was decided without it') end
+  end
+end
+
+-- The node that runs it is told; what it doesn't hear, the fence says after the grace.
+local function ask_to_cancel(tx_id, tx)
+  local node = string.match(tx.token, '^[^.]+')
+  redis.call('RPUSH', admin_key(node), cjson.encode({
+    id = 'cancel-' .. tx_id .. '-' .. tx.token, kind = 'cancel', txId = tx_id, token = tx.token, expiresAt = now + 60000}))
+  redis.call('PEXPIRE', admin_key(node), 600000)
+  ring(node)
+end
+
+-- Brings a stored or new verdict to a transaction, wherever it is.
+-- enforce: the grace is over, or the verdict is due; what runs is fenced.
+local function apply_verdict(tx_id, status, note, grace_ms, enforce)
+  local tx = load_ending(tx_id)
+  if not tx then
+    local version = redis.call('HGET', evicted_key, tx_id)
+    if version then return {'EVICTED', version} end
+    return refuse('NO_STATE')
+  end
+  if tx.phase == 'complete' then return refuse('FINAL', tx.status) end
+  if tx.undoing == '1' then return refuse('UNDOING', tx.verdict) end
+  local had_verdict = tx.verdict ~= ''
+  if had_verdict and not enforce then return {'ALREADY', tx.verdict} end
+  if not had_verdict then
+    tx.verdict, tx.verdict_note = status, note
+    redis.call('HSET', state_key(tx_id), 'verdict', status, 'verdict_note', note)
+  end
+  if tx.phase == 'running' then
+    if redis.call('HGET', state_key(tx_id), 'asked') ~= tx.token then
+      redis.call('HSET', state_key(tx_id), 'asked', tx.token)
+      ask_to_cancel(tx_id, tx)
+      redis.call('ZADD', deadlines_key, now + grace_ms, tx_id)
+      return {'ASKED', tx.verdict}
+    end
+    redis.call('HSET', state_key(tx_id), 'token', '', 'ended', '')
+    remove(processing_key, tx_id)
+    remove(running_key, tx_id)
+    redis.call('ZREM', deadlines_key, tx_id)
+    conclude(tx_id, tx)
+    return {'FENCED', tx.verdict}
+  end
+  redis.call('ZREM', deadlines_key, tx_id)
+  if tx.phase == 'joining' then
+    settle(tx_id, 'its parent ends: ' .. tx.verdict)
+    return {'ASKED', tx.verdict}
+  end
+  if tx.phase == 'queued' then
+    redis.call('SADD', withdrawn_key, tx.queue .. ' ' .. tx.group .. ' ' .. tx_id)
+  elseif tx.phase == 'exception' then
+    redis.call('ZREM', exceptions_key, tx_id)
+    redis.call('HDEL', reasons_key, tx_id)
+  else
+    redis.call('ZREM', sleeping_key, tx_id)
+    redis.call('ZREM', to_archive_key, tx_id)
+  end
+  conclude(tx_id, tx)
+  return {'OK', tx.verdict}
+end

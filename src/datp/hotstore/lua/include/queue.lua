@@ -1,0 +1,41 @@
+--[[
+queue: ids go to the end of a queue (or back to its head), and the bell is rung.
+
+writes
+  queue
+  bell
+  groups
+]]
+local pushed, pushed_order = {}, {}
+
+-- A hint for idle nodes: one element is enough, whoever hears it rings again if work is left.
+local function ring(group)
+  local bell = bell_key(group)
+  if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
+end
+
+local function push(queue, group, tx_id)
+  local list = queue_key(queue, group)
+  local batch = pushed[list]
+  if not batch then
+    batch = {group = group}
+    pushed[list] = batch
+    pushed_order[#pushed_order + 1] = list
+  end
+  batch[#batch + 1] = tx_id
+end
+
+local function push_to_head(queue, group, tx_id)
+  redis.call('LPUSH', queue_key(queue, group), tx_id)
+  redis.call('SADD', groups_key, group)
+  ring(group)
+end
+
+at_end[#at_end + 1] = function()
+  for _, list in ipairs(pushed_order) do
+    local batch = pushed[list]
+    redis.call('RPUSH', list, unpack(batch))
+    redis.call('SADD', groups_key, batch.group)
+    ring(batch.group)
+  end
+end

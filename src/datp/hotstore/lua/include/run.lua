@@ -1,0 +1,50 @@
+--[[
+run: the right to write. A run holds a token from its dequeue until it is ended; the same end again is ALREADY.
+
+includes
+  batch
+reads
+  state
+  evicted
+writes
+  processing
+  running
+  join
+]]
+-- Fields that every end of a run needs, in this order.
+local function open_run(tx_id, token)
+  local phase, held, ended, version, verdict, verdict_note, undoing, joined = unpack(redis.call(
+    'HMGET', state_key(tx_id),
+    'phase', 'token', 'ended', 'version', 'verdict', 'verdict_note', 'undoing', 'joined'))
+  if not phase then
+    if redis.call('HEXISTS', evicted_key, tx_id) == 1 then return refuse('STALE_TOKEN', 'it was evicted') end
+    return refuse('NO_STATE')
+  end
+  if held == token and token ~= '' then
+    return nil, {version = version, verdict = verdict, verdict_note = verdict_note, undoing = undoing, joined = joined}
+  end
+  if ended then
+    local ended_token, result = string.match(ended, '^(%S+) (.*)$')
+    if ended_token == token then return {'ALREADY', result} end
+  end
+  return refuse('STALE_TOKEN', 'it is ' .. phase)
+end
+
+-- The verdict came first: the run may only go where the verdict leads (design 2: the first of them wins).
+-- status: the final status that this write brings, or begins to undo with; '' for neither.
+local function verdict_against(run, status)
+  if run.verdict and run.verdict ~= '' and run.undoing ~= '1' and run.verdict ~= status then
+    return {'VERDICT', run.verdict, run.verdict_note or ''}
+  end
+end
+
+-- What the token's last write leaves in the hash, so that the same call again gets the same answer.
+local function ended_by(token, result, version)
+  return token .. ' ' .. result .. ' ' .. string.format('%.0f', version)
+end
+
+local function close_run(tx_id, run)
+  remove(processing_key, tx_id)
+  remove(running_key, tx_id)
+  if run.joined == '1' then redis.call('DEL', join_key(tx_id)) end
+end

@@ -1,0 +1,100 @@
+#!lua flags=allow-oom
+--[[
+reap: expired leases go back to the head of their queues, or to the exception list; due verdicts are enforced.
+
+includes
+  ending
+  parking
+reads
+  evicted
+  processing
+  running
+writes
+  meta
+  state
+args
+  external_id_period_ms
+  archive_delay_ms
+  cancel_grace_ms
+  lease_ms
+  attempts_max   how many lost leases of one that ran by itself are borne
+  want           how many of each kind at the most
+  at_once        1: no other node can be alive; every lease counts as expired
+returns
+  now, when the next lease or verdict is due ('' for none), and of each: tx_id, what happened, a detail
+  REQUEUED  its lease expired; the detail is how many it has lost
+  PARKED    it lost more leases than attempts_max allows
+  ASKED     its deadline passed, or its branch was cancelled; the step was asked to end
+  FENCED    the grace is over; it runs no more
+  OK        the verdict was enforced
+  GRACE     nothing was reaped: the store was away, and everybody gets one lease to renew
+]]
+local results = {}
+local function say(tx_id, what, detail)
+  results[#results + 1] = {tx_id, what, detail or ''}
+end
+
+-- One that was taken by itself, after it had lost a lease before, is what killed its node; the first loss may be
+-- a neighbour's fault, and doesn't count.
+local function lease_lost(tx_id)
+  redis.call('ZREM', processing_key, tx_id)
+  redis.call('ZREM', running_key, tx_id)
+  local phase, losses, queue, group, version, parent = unpack(redis.call(
+    'HMGET', state_key(tx_id), 'phase', 'losses', 'queue', 'group', 'version', 'parent'))
+  if phase ~= 'running' or not queue or not group then
+    if not phase then
+      park(tx_id, 'it was running, but there is no state', 'processing')
+      say(tx_id, 'PARKED')
+    end
+    return
+  end
+  losses = tonumber(losses or 0) + 1
+  if losses > attempts_max then
+    redis.call('HSET', state_key(tx_id), 'losses', losses)
+    park(tx_id, 'it lost its lease ' .. losses .. ' times: whatever runs it dies, or hangs', 'processing')
+    say(tx_id, 'PARKED', losses)
+    return
+  end
+  version = next_version(version)
+  redis.call('HSET', state_key(tx_id), 'phase', 'queued', 'token', '', 'ended', '', 'losses', losses,
+    'version', version, 'sequence', version)
+  push_to_head(queue, group, tx_id)
+  if not parent then notify(tx_id, 'queued', version) end
+  say(tx_id, 'REQUEUED', losses)
+end
+
+local renewed_at, grace_until = unpack(redis.call('HMGET', meta_key, 'renewed_at', 'grace_until'))
+if at_once ~= 1 and now - tonumber(renewed_at or now) > lease_ms / 2 then
+  redis.call('HSET', meta_key, 'grace_until', now + lease_ms, 'renewed_at', now)
+  grace_until = now + lease_ms
+end
+if at_once == 1 or now >= tonumber(grace_until or 0) then
+  local expired = redis.call('ZRANGEBYSCORE', processing_key, '-inf', at_once == 1 and '+inf' or now, 'LIMIT', 0, want)
+  -- The oldest is pushed last, so that it stands first.
+  for place = #expired, 1, -1 do
+    local fine, problem = pcall(lease_lost, expired[place])
+    if not fine then say(expired[place], 'RAISED', tostring(type(problem) == 'table' and problem.err or problem)) end
+  end
+else
+  say('', 'GRACE', grace_until)
+end
+
+local due = redis.call('ZRANGEBYSCORE', deadlines_key, '-inf', now, 'LIMIT', 0, want)
+for _, tx_id in ipairs(due) do
+  local fine, result = pcall(apply_verdict, tx_id, 'timeout', 'the deadline passed', cancel_grace_ms, true)
+  if not fine then
+    say(tx_id, 'RAISED', tostring(type(result) == 'table' and result.err or result))
+  elseif result[1] == 'ASKED' or result[1] == 'FENCED' or result[1] == 'OK' then
+    say(tx_id, result[1], result[2])
+  else
+    redis.call('ZREM', deadlines_key, tx_id)
+  end
+end
+for _, finish_batch in ipairs(at_end) do finish_batch() end
+
+local function first(key)
+  local score = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  return score and tonumber(score) or math.huge
+end
+local next_due = math.min(first(processing_key), first(deadlines_key))
+return {now, next_due < math.huge and string.format('%.0f', next_due) or '', results}

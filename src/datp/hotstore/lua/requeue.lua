@@ -1,0 +1,48 @@
+#!lua flags=allow-oom
+--[[
+requeue: a run ends in a queue: a child pipeline starts, a pipeline returns to its caller, an undo moves on.
+
+includes
+  run
+  queue
+  notify
+writes
+  state
+  deadlines
+  to_archive
+items
+  tx_id
+  token
+  queue      in or out
+  group      whose queue
+  event      what is to be done, JSON
+  undoable   1 when something was done that can be undone, else 0
+  undoing    the status that undo has begun with, or ''
+  snapshot   1 to have this state archived too
+bodies
+  state      the document
+returns
+  OK         version
+  ALREADY    what the same call answered before
+  VERDICT    status, note
+refuses
+  NO_STATE     there is no such state
+  STALE_TOKEN  somebody else runs it, or nobody
+]]
+return each(function(item, state)
+  local tx_id, token, queue, group, event, undoable, undoing, snapshot = read_item(item)
+  local refused, run = open_run(tx_id, token)
+  if refused then return refused end
+  local verdict = verdict_against(run, undoing)
+  if verdict then return verdict end
+  local version = next_version(run.version)
+  close_run(tx_id, run)
+  redis.call('HSET', state_key(tx_id), 'phase', 'queued', 'queue', queue, 'group', group, 'event', event,
+    'version', version, 'sequence', version, 'token', '', 'ended', ended_by(token, 'OK', version), 'losses', 0,
+    'undoable', undoable, 'undoing', undoing ~= '' and '1' or '', 'woken', '', 'joined', '', 'state', state)
+  if undoing ~= '' then remove(deadlines_key, tx_id) end
+  if snapshot == 1 then add(to_archive_key, now, tx_id) end
+  push(queue, group, tx_id)
+  if redis.call('HEXISTS', state_key(tx_id), 'parent') == 0 then notify(tx_id, 'queued', version) end
+  return {'OK', version}
+end)

@@ -1,0 +1,176 @@
+"""Every setting: its name with the unit, its default, its environment variable, and the reason for the default.
+
+A setting comes from, in this order: the environment (`DATP_LEASE_MS=20000`), a file that the environment names
+(`DATP_STORE_URL_FILE=/run/secrets/store`, for secret stores), the TOML file, the default. What a node group shares is
+kept in the store (`datp group set`), goes before the TOML file, and may be changed while its nodes run where the table
+says so.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from datp.errors import BadDefinition
+from datp.model.limits import Limits, setting
+
+SECRET: Final = frozenset({"store_url"})
+"""Settings whose values are not shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Limits):
+    """How this process runs."""
+
+    # ── the store
+    store_url: str = setting("", "URL", "empty: `datp dev` brings its own; redis://, rediss:// or unix://")
+    store_timeout_ms: int = setting(5_000, "ms", "a script takes milliseconds; a silent server is a lost one")
+    partitions: int = setting(8, "partitions", "of a new store; it can't be changed later, so it leaves room to grow")
+
+    # ── the node
+    node_group: str = setting("main", "name", "the group that `datp dev` and the examples use")
+    roles: str = setting("worker,wakeup", "names", "what this process does: worker, wakeup", live=False)
+    workers: int = setting(100, "slots", "asynchronous steps mostly wait; a slot costs a few kilobytes", live=True)
+    threads_max: int = setting(32, "threads", "for steps that are ordinary functions; each blocks one thread")
+    processes: int = setting(1, "processes", "one process uses one core")
+    steps: str = setting("", "modules", "Python modules with step types, beside those found by entry point")
+    app_version: str = setting("-", "text", "what the node says of the application in its registration")
+    build_time: str = setting("-", "text", "what the node says of the application's build")
+    http_port: int = setting(0, "port", "for /healthz and /readyz; 0: none")
+
+    # ── taking and running
+    batch_size_max: int = setting(200, "items", "one script call stays below 10 ms, and others get their turn")
+    in_share: int = setting(8, "items", "every 8th item is a new start, so that returns can't starve them", live=True)
+    idle_look_ms: int = setting(1_000, "ms", "an idle node looks by itself, should the bell be lost")
+    suspect_solitude_ms: int = setting(
+        100, "ms", "how long a node stays empty before and after it takes one that lost its lease", live=True
+    )
+    step_timeout_ms: int = setting(60_000, "ms", "a step that says nothing of its own may take this long", live=True)
+    cancel_grace_ms: int = setting(5_000, "ms", "a step that is asked to end may tidy up", live=True)
+    shutdown_grace_ms: int = setting(20_000, "ms", "what runs may finish before the rest is given back")
+
+    # ── leases
+    lease_ms: int = setting(15_000, "ms", "a crash delays a transaction by this and the sweep at most")
+    lease_margin_ms: int = setting(3_000, "ms", "a node stops work this long before a lease that it can't renew ends")
+    sweep_interval_ms: int = setting(1_000, "ms", "how often expired leases and deadlines are looked for")
+    stall_max_ms: int = setting(10_000, "ms", "an event loop that stood still longer renews nothing")
+    attempts_max: int = setting(5, "losses", "what kills its node this often goes to the exception list", live=True)
+
+    # ── sleeping and waking
+    wake_batch: int = setting(200, "items", "of one call; the next follows at once while sleepers are due")
+    wake_interval_ms: int = setting(1_000, "ms", "how often sleepers are looked for when none was due soon")
+    wake_claim_ms: int = setting(10_000, "ms", "how long a node has to restore an evicted sleeper")
+    evict_after_ms: int = setting(120_000, "ms", "shorter sleeps stay in memory, and cost SQL nothing", live=True)
+
+    # ── nodes and their administration
+    heartbeat_ms: int = setting(5_000, "ms", "how often a node registers again")
+    node_gone_ms: int = setting(30_000, "ms", "six heartbeats missed: the node is gone")
+    definitions_look_ms: int = setting(1_000, "ms", "how far behind a node may be on which version is active")
+    admin_timeout_ms: int = setting(10_000, "ms", "how long an admin event is given to nodes that don't answer")
+    admin_queue_max: int = setting(100, "events", "a node that answers none of so many is not listening")
+
+    # ── keeping
+    external_id_period_ms: int = setting(172_800_000, "ms", "two days after the end (seed: a day or two)", live=True)
+    archive_delay_ms: int = setting(2_000, "ms", "so that notifiedTime joins the same write", live=True)
+    archive_batch: int = setting(500, "states", "of one SQL transaction")
+    archive_lock1_ms: int = setting(5_000, "ms", "how long an archiver is given work without asking again")
+    archive_lock2_ms: int = setting(7_000, "ms", "how long nobody else is given any: lock 1 and time to finish")
+    archive_claim_ms: int = setting(30_000, "ms", "an archiver's crash delays its batch by this")
+    state_ttl_ms: int = setting(600_000, "ms", "an archived state stays for clients that ask again", live=True)
+    webhook_claim_ms: int = setting(20_000, "ms", "a sender's time-out of 15 s and a margin")
+    metrics_flush_ms: int = setting(1_000, "ms", "how often a process's own counts are stored")
+
+
+def load(
+    *, environment: Mapping[str, str] = os.environ, toml: Path | None = None, given: Mapping[str, Any] | None = None
+) -> Settings:
+    """The settings of this process; `given` (the command line) goes before everything else."""
+    values: dict[str, Any] = {}
+    if toml is not None:
+        values.update(_read_toml(toml))
+    for name in NAMES:
+        variable = environment_variable(name)
+        if variable in environment:
+            values[name] = _parse(name, environment[variable], variable)
+        elif f"{variable}_FILE" in environment:
+            values[name] = _parse(name, _read_secret(f"{variable}_FILE", environment), variable)
+    values.update({name: value for name, value in (given or {}).items() if value is not None})
+    return _checked(Settings(**values))
+
+
+def with_group(settings: Settings, shared: Mapping[str, Any]) -> Settings:
+    """The settings, with those that the node group shares and that may change while nodes run."""
+    known = {name: value for name, value in shared.items() if name in LIVE}
+    return _checked(replace(settings, **known))
+
+
+def check_shared(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a node group may share; raises BadDefinition for anything else."""
+    checked: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in LIVE and name != "description":
+            changeable = ", ".join(sorted(LIVE))
+            raise BadDefinition(
+                f"{name} is not a setting that a node group shares; these are: {changeable}", field=name
+            )
+        checked[name] = str(value) if name == "description" else _parse(name, value, name)
+    _checked(replace(Settings(), **{name: value for name, value in checked.items() if name in LIVE}))
+    return checked
+
+
+def environment_variable(name: str) -> str:
+    return f"DATP_{name.upper()}"
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadDefinition(f"The settings file {path} can't be read: {error}") from None
+    unknown = sorted(set(data) - set(NAMES))
+    if unknown:
+        raise BadDefinition(f"The settings file {path} has an unknown setting: {unknown[0]}", field=unknown[0])
+    return {name: _parse(name, value, f"{name} in {path}") for name, value in data.items()}
+
+
+def _read_secret(variable: str, environment: Mapping[str, str]) -> str:
+    try:
+        return Path(environment[variable]).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadDefinition(f"{variable} names a file that can't be read: {error}") from None
+
+
+def _parse(name: str, value: Any, said: str) -> Any:
+    wanted = type(DEFAULTS[name])
+    if wanted is int and isinstance(value, str):
+        try:
+            return int(value.replace("_", ""))
+        except ValueError:
+            value = repr(value)
+    if isinstance(value, wanted) and not isinstance(value, bool):
+        return value
+    raise BadDefinition(f"{said} must be {'a whole number' if wanted is int else 'a text'}, not {value}", field=name)
+
+
+def _checked(settings: Settings) -> Settings:
+    for name in NAMES:
+        value = getattr(settings, name)
+        if isinstance(value, int) and value < (0 if name in MAY_BE_ZERO else 1):
+            raise BadDefinition(f"{name} must be at least {0 if name in MAY_BE_ZERO else 1}, not {value}", field=name)
+    if not 1 <= settings.partitions <= 1024:
+        raise BadDefinition(f"partitions must be 1 to 1024, not {settings.partitions}", field="partitions")
+    if settings.lease_margin_ms * 2 > settings.lease_ms:
+        raise BadDefinition(
+            f"lease_margin_ms ({settings.lease_margin_ms}) must be at most half of lease_ms ({settings.lease_ms})",
+            field="lease_margin_ms",
+        )
+    return settings
+
+
+FIELDS: Final = {field.name: field for field in fields(Settings)}
+NAMES: Final = tuple(FIELDS)
+DEFAULTS: Final = {name: field.default for name, field in FIELDS.items()}
+LIVE: Final = frozenset(name for name, field in FIELDS.items() if field.metadata["live"])
+MAY_BE_ZERO: Final = frozenset({"workers", "http_port", "suspect_solitude_ms", "archive_delay_ms"})
