@@ -1,10 +1,11 @@
 """The one start / ready / stop contract that every loop follows."""
 
 import asyncio
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 
-from datp.errors import StoreUnreachable
+from datp.errors import StoreFull, StoreUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +47,13 @@ class Service(ABC):
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    def wake(self) -> None:
+    def wake(self) -> None:  # noqa: B027  # not abstract: most loops wait for time alone
         """Called when a turn that waits should look again; loops that wait for more than time override it."""
 
     async def pause(self, seconds: float) -> None:
         """Waits, but not longer than until stop()."""
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.stopping.wait(), seconds)
-        except TimeoutError:
-            pass
 
     async def _run(self) -> None:
         trouble = 0
@@ -63,7 +62,7 @@ class Service(ABC):
                 await self.turn()
                 self.ready.set()
                 trouble = 0
-            except StoreUnreachable as error:
+            except (StoreUnreachable, StoreFull) as error:
                 trouble += 1
                 if trouble == 1:
                     log.warning("%s: %s; trying again", self.name, error)

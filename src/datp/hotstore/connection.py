@@ -6,6 +6,7 @@ not execute (NOSCRIPT, MOVED, TRYAGAIN), and nothing else. Whatever else goes wr
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -36,12 +37,22 @@ RESENDS_MAX: Final = 5
 """How often a call that was not executed is sent again, within one turn."""
 
 
+READING: Final = frozenset(
+    {
+        *("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HMGET", "HSTRLEN", "LPOS", "LRANGE", "PTTL"),
+        *("SCAN", "SISMEMBER", "SMEMBERS", "ZRANGE", "ZSCORE"),
+    }
+)
+"""Commands that the checker of invariants may send."""
+
+
 class RawCall(msgspec.Struct):
     """One script call to one partition, ready to be sent."""
 
     script: Script
     partition: int
-    argv: Sequence[bytes | str | int]
+    argv: Sequence[Any]
+    """bytes, str or int"""
     reply: Any = None
     """What came back: a decoded reply, or the StoreError that is to be raised."""
 
@@ -116,6 +127,21 @@ class Connection:
         heard = [result for result in results if isinstance(result, str)]
         return heard[0] if heard else None
 
+    async def read(self, partition: int, commands: Sequence[tuple[Any, ...]], *, at_once: bool = False) -> list[Any]:
+        """What these commands answer, in one round trip; with `at_once`, all at one moment. Only reading ones.
+
+        A command's error stands in its answer's place.
+        """
+        assert all(command[0] in READING for command in commands), "what changes the store is a script"
+        pipe = self._client(self._shard_of[partition]).pipeline(transaction=at_once)
+        for command in commands:
+            pipe.execute_command(*command)
+        try:
+            answers: list[Any] = await pipe.execute(raise_on_error=False)
+        except (RedisError, OSError, TimeoutError) as error:
+            raise _as_store_error(error) from None
+        return answers
+
     async def info(self, section: str) -> dict[str, Any]:
         """What the first shard's server says of itself."""
         try:
@@ -166,7 +192,7 @@ class Connection:
 
     async def _pop(self, shard: tuple[str, int] | None, keys: Sequence[str], timeout_s: float) -> str | None:
         try:
-            heard = await self._client(shard).blpop(list(keys), timeout=timeout_s)
+            heard: Any = await self._client(shard).blpop(list(keys), timeout=timeout_s)
         except (RedisError, OSError, TimeoutError) as error:
             raise _as_store_error(error) from None
         return heard[0].decode() if heard else None
@@ -177,10 +203,8 @@ class Connection:
         if client is not None:
             await client.aclose()
         if shard is not None:
-            try:
+            with contextlib.suppress(StoreError):  # the next turn asks again
                 await self._discover()
-            except StoreError:
-                pass  # the next turn asks again
 
     # ── which server holds what ──────────────────────────────────────────────────────────────────────────────
 
@@ -230,7 +254,7 @@ class Connection:
                 client = self._client(shard)
                 if not (await client.info("cluster")).get("cluster_enabled"):
                     return None
-                rows = await client.execute_command("CLUSTER SLOTS")
+                rows = await client.execute_command("CLUSTER SLOTS")  # type: ignore[no-untyped-call]  # redis-py's gap
             except (RedisError, OSError, TimeoutError) as error:
                 problem = error
                 continue

@@ -32,8 +32,8 @@ KEYS: Final = (
         "meta",
         "metaH:{p}",
         "hash",
-        "who the store is: identity (store id, epoch, partitions, schema), clock (`held` under simulation),"
-        " renewed_at and grace_until for reaping, archiver and archive_until for the archiving role",
+        "who the store is: identity (store id, epoch, partitions, schema), clock (`held` under simulation);"
+        " renewed_at, grace_until and grace_for for reaping",
         "for ever",
     ),
     Key(

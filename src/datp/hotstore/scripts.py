@@ -60,7 +60,8 @@ def scripts() -> dict[str, Script]:
 @cache
 def include(name: str) -> tuple[Contract, str]:
     """A shared piece: its contract and its body."""
-    return _parse((_LUA / "include" / f"{name}.lua").read_text())[0::2]  # type: ignore[return-value]
+    contract, _, body = _parse((_LUA / "include" / f"{name}.lua").read_text())
+    return contract, body
 
 
 def _build(name: str) -> Script:
@@ -122,7 +123,7 @@ def _with_includes(names: tuple[str, ...]) -> list[str]:
 
 def _locals(contract: Contract, keys: frozenset[str]) -> list[str]:
     """The named locals that a header promises."""
-    lines = ["local TAG = string.match(KEYS[1], '{[^}]*}')"]
+    lines = [f"local SCRIPT = '{contract.name}'", "local TAG = string.match(KEYS[1], '{[^}]*}')"]
     for name in sorted(keys | {"meta"}):
         key = BY_NAME[name]
         pieces = re.split(r"(\{p\}|<\w+>)", key.template)

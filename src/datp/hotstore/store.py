@@ -193,6 +193,7 @@ class Taken(msgspec.Struct):
     woken: str
     deadline_ms: int
     started_at_ms: int
+    durability: str
     switches: dict[str, str]
     join: dict[str, bytes]
 
@@ -586,6 +587,9 @@ class Turn:
         partition_for_first: Callable[[str], int] = partition_of,
     ) -> tuple[list[RawCall], list[list[int]]]:
         """A call for each partition that the items' first fields name, and which items went into it."""
+        assert not bodies or len(bodies) == len(items), (
+            f"{name} was given {len(items)} items and {len(bodies)} documents"
+        )
         partitions = [partition_for_first(item[0] if isinstance(item, tuple) else item.tx_id) for item in items]
         distinct = sorted(set(partitions))
         if len(distinct) == 1:
@@ -663,8 +667,9 @@ def _dequeued(reply: list[Any]) -> Dequeued:
             woken=row[11].decode(),
             deadline_ms=_number(row[12]),
             started_at_ms=_number(row[13]),
-            switches=_texts(row[14]) if row[14] else {},
-            join=_pairs(row[15]) if row[15] else {},
+            durability=row[14].decode(),
+            switches=_texts(row[15]) if row[15] else {},
+            join=_pairs(row[16]) if row[16] else {},
         )
         for row in rows
     ]

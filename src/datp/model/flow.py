@@ -10,10 +10,17 @@ from typing import Final
 import msgspec
 
 Ref = str
-"""`<i>.input` or `<i>.output` of an entry; INPUT for the transaction's own input."""
+"""`<i>.input` or `<i>.output` of an entry; INPUT or OUTPUT for the transaction's own."""
 
 INPUT: Final = "input"
 """The reference to the transaction's input, which is kept beside the flow."""
+
+OUTPUT: Final = "output"
+"""The reference to a final transaction's output, which is kept beside its document."""
+
+
+NOTHING: Final = msgspec.Raw()
+"""No value of its own; left out when the entry is written, which goes by identity."""
 
 
 class FlowEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
@@ -43,9 +50,9 @@ class FlowEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
     """Completed; 0 while it is open."""
     status: str = ""
     """Its completion status; empty while it is open."""
-    input: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = NOTHING
     input_ref: Ref = ""
-    output: msgspec.Raw = msgspec.Raw()
+    output: msgspec.Raw = NOTHING
     output_ref: Ref = ""
     note: str = ""
     attempt: int = 0
@@ -54,7 +61,7 @@ class FlowEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
     """How many of its runs its retry policy took back."""
     sleeping_since: int = 0
     """When it first slept; unchanged while it goes on sleeping."""
-    saved: msgspec.Raw = msgspec.Raw()
+    saved: msgspec.Raw = NOTHING
     """What the step kept with its last checkpoint, for a rerun."""
     undoable: bool = False
     """It completed, and its step type or definition says how to undo it."""

@@ -471,7 +471,8 @@ def _next_undo(transaction: Transaction, here: Here) -> Move:
     )
     transaction.flow.append(entry)
     if target.node_group == here.node_group:
-        return RunStep(entry.i)
+        # Stored before it runs: from here on the final status is fixed, and each undo that is done stays done.
+        return RunStep(entry.i, checkpoint=True)
     return Requeue("in", NodeGroup(target.node_group), Event("undo", entry.i))
 
 

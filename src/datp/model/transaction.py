@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from datp.errors import BrokenState
-from datp.model.flow import INPUT, FlowEntry, Ref
+from datp.model.flow import INPUT, NOTHING, OUTPUT, FlowEntry, Ref
 from datp.model.ids import PipelineName, PipelineVersion, StepId, TransactionId
 from datp.model.status import Status
 
@@ -44,14 +44,16 @@ class Transaction(msgspec.Struct, rename="camel", omit_defaults=True):
         """The JSON that a reference stands for; raises BrokenState when it stands for nothing."""
         source = self.source(ref)
         if source == INPUT:
-            return self.transaction_input
+            return bytes(self.transaction_input)
+        if source == OUTPUT:
+            raise BrokenState("A final transaction's output is kept beside its document, and is not here")
         entry, is_input = self._at(source)
-        return (entry.input if is_input else entry.output) or NULL
+        return bytes(entry.input if is_input else entry.output) or NULL
 
     def source(self, ref: Ref) -> Ref:
         """The reference that holds the value itself, so that chains stay one link long."""
         for _ in range(2 * len(self.flow) + 1):
-            if ref == INPUT:
+            if ref in (INPUT, OUTPUT):
                 return ref
             entry, is_input = self._at(ref)
             further = entry.input_ref if is_input else entry.output_ref
@@ -60,11 +62,25 @@ class Transaction(msgspec.Struct, rename="camel", omit_defaults=True):
             ref = further
         raise BrokenState(f"The stored state cannot be read: the reference {ref!r} goes round in a circle")
 
+    def hand_over_output(self) -> None:
+        """The output has been stored beside the document, which refers to it from now on."""
+        source = self.source("0.output")
+        if source not in (INPUT, OUTPUT):
+            entry, is_input = self._at(source)
+            if not is_input:
+                entry.output, entry.output_ref = NOTHING, OUTPUT
+
+    def take_back_output(self, output: bytes) -> None:
+        """The document is whole again, with the output that was kept beside it."""
+        for entry in self.flow:
+            if entry.output_ref == OUTPUT:
+                entry.output, entry.output_ref = msgspec.Raw(output), ""
+
     def input_of(self, entry: FlowEntry) -> bytes:
-        return self.value(entry.input_ref) if entry.input_ref else (entry.input or NULL)
+        return self.value(entry.input_ref) if entry.input_ref else (bytes(entry.input) or NULL)
 
     def output_of(self, entry: FlowEntry) -> bytes:
-        return self.value(entry.output_ref) if entry.output_ref else (entry.output or NULL)
+        return self.value(entry.output_ref) if entry.output_ref else (bytes(entry.output) or NULL)
 
     def _at(self, ref: Ref) -> tuple[FlowEntry, bool]:
         index, _, side = ref.partition(".")

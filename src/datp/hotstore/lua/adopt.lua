@@ -24,6 +24,7 @@ writes
 args
   external_id_period_ms
   state_ttl_ms
+  evict_after_ms
 items
   tx_id
   version    the version that SQL holds
@@ -48,9 +49,7 @@ return each(function(item, state)
     unpack(redis.call('HMGET', state_key(tx_id), 'phase', 'version', 'queue', 'group'))
   local held = old_version or redis.call('HGET', evicted_key, tx_id)
   if held and tonumber(held) >= version then return refuse('OLDER', held) end
-  if old_phase == 'queued' then
-    redis.call('SADD', withdrawn_key, old_queue .. ' ' .. old_group .. ' ' .. tx_id)
-  end
+  if old_phase == 'queued' and old_queue and old_group then withdraw(old_queue, old_group, tx_id) end
   for _, key in ipairs({processing_key, running_key, sleeping_key, joining_key, deadlines_key, exceptions_key,
     to_archive_key}) do
     redis.call('ZREM', key, tx_id)
@@ -62,12 +61,15 @@ return each(function(item, state)
   redis.call('HSET', state_key(tx_id), 'token', '', 'ended', '', 'version', version)
   if #switches > 0 then redis.call('HSET', switches_key(tx_id), unpack(switches)) end
   if #join > 0 then redis.call('HSET', join_key(tx_id), unpack(join)) end
-  local owner, external_id, request_hash, undoing =
-    unpack(redis.call('HMGET', state_key(tx_id), 'owner', 'external_id', 'request_hash', 'undoing'))
+  local owner, external_id, request_hash, undoing, verdict, parent = unpack(redis.call(
+    'HMGET', state_key(tx_id), 'owner', 'external_id', 'request_hash', 'undoing', 'verdict', 'parent'))
   if external_id and external_id ~= '' then
     local key = external_id_key(owner, external_id)
     redis.call('SET', key, tx_id .. ' ' .. (request_hash or ''), 'NX')
-    if phase == 'complete' then redis.call('PEXPIRE', key, external_id_period_ms) else redis.call('PERSIST', key) end
+    -- A later transaction may have the externalId by now; its key is left as it is.
+    if string.match(redis.call('GET', key), '^%S+') == tx_id then
+      if phase == 'complete' then redis.call('PEXPIRE', key, external_id_period_ms) else redis.call('PERSIST', key) end
+    end
   end
   if phase == 'complete' then
     redis.call('PEXPIRE', state_key(tx_id), state_ttl_ms)
@@ -78,9 +80,15 @@ return each(function(item, state)
     local due = wakes_at > 0 and wakes_at or math.huge
     if deadline > 0 and undoing ~= '1' then due = math.min(due, deadline) end
     redis.call('ZADD', sleeping_key, due == math.huge and '+inf' or due, tx_id)
-    return {'OK', version}
+    if not parent then redis.call('ZADD', to_archive_key, now + evict_after_ms, tx_id) end
   end
-  if deadline > 0 and undoing ~= '1' then redis.call('ZADD', deadlines_key, deadline, tx_id) end
+  local has_verdict = verdict and verdict ~= ''
+  if undoing ~= '1' and has_verdict then
+    redis.call('ZADD', deadlines_key, now, tx_id)
+  elseif undoing ~= '1' and deadline > 0 and phase ~= 'sleeping' and phase ~= 'waiting' then
+    redis.call('ZADD', deadlines_key, deadline, tx_id)
+  end
+  if phase == 'sleeping' or phase == 'waiting' then return {'OK', version} end
   if phase == 'joining' then
     redis.call('ZADD', joining_key, now, tx_id)
   elseif phase == 'exception' then

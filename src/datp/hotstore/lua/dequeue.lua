@@ -5,6 +5,7 @@ dequeue: a node takes queued transactions; each is running, with a lease and a t
 Out goes before in, but every k-th item taken while both have some is an `in`. The same turn again gets the same items.
 
 includes
+  alive
   batch
   queue
   parking
@@ -12,7 +13,6 @@ reads
   switches
   join
 writes
-  meta
   state
   withdrawn
   share
@@ -32,13 +32,13 @@ args
 returns
   now, left (1 when work is left in the queues), suspect (1 when the next one wants a node for itself), admin events,
   and the taken: tx_id, token, event, state, owner, type, external_id, losses, verdict, verdict_note, parent, woken,
-  deadline, started_at, switches (name, value, …), join (field, value, …)
+  deadline, started_at, durability, switches (name, value, …), join (field, value, …)
 refuses
   PARKED  an id without a sound state went to the exception list
 ]]
 local turn_prefix = node .. '.' .. string.format('%.0f', turn) .. '.'
 local FIELDS = {'phase', 'queue', 'group', 'version', 'event', 'state', 'owner', 'type', 'external_id', 'losses',
-  'verdict', 'verdict_note', 'parent', 'woken', 'deadline', 'started_at', 'switches', 'joined', 'token'}
+  'verdict', 'verdict_note', 'parent', 'woken', 'deadline', 'started_at', 'durability', 'switches', 'joined', 'token'}
 
 local function read(tx_id)
   local values = redis.pcall('HMGET', state_key(tx_id), unpack(FIELDS))
@@ -52,13 +52,18 @@ local function handed_over(tx_id, tx, token)
   local switches = tx.switches == '1' and redis.call('HGETALL', switches_key(tx_id)) or {}
   local join = tx.joined == '1' and redis.call('HGETALL', join_key(tx_id)) or {}
   return {tx_id, token, tx.event, tx.state, tx.owner, tx.type, tx.external_id, tx.losses, tx.verdict, tx.verdict_note,
-    tx.parent, tx.woken, tx.deadline, tx.started_at, switches, join}
+    tx.parent, tx.woken, tx.deadline, tx.started_at, tx.durability, switches, join}
 end
 
 -- What a state must have to be run; the reason, if it hasn't.
 local function broken(tx)
   for _, name in ipairs({'phase', 'version', 'event', 'state', 'owner', 'type', 'group', 'queue'}) do
     if tx[name] == '' then return 'its state has no ' .. name end
+  end
+  for _, name in ipairs({'version', 'losses', 'deadline', 'started_at'}) do
+    if tx[name] ~= '' and not (tonumber(tx[name]) and string.match(tx[name], '^%d')) then
+      return 'its ' .. name .. ' is not a number'
+    end
   end
 end
 
@@ -89,27 +94,32 @@ local function take(queue, limit)
   for _, tx_id in ipairs(found) do
     local tx = read(tx_id)
     local place = queue .. ' ' .. group .. ' ' .. tx_id
-    if tx and tx.phase == 'queued' and tx.queue == queue and tx.group == group and not broken(tx) then
+    local reason = not tx and 'its id was in a queue, but there is no state'
+      or tx.phase == 'queued' and broken(tx) or nil
+    local token = turn_prefix .. (#ids + 1)
+    local row
+    if not reason and tx.phase == 'queued' and tx.queue == queue and tx.group == group then
+      local fine, result = pcall(handed_over, tx_id, tx, token)
+      if fine then row = result else reason = 'its switches or its branches\' results can\'t be read' end
+    end
+    if row then
       if tx.losses ~= '' and tx.losses ~= '0' then
         suspect = 1
         if alone ~= 1 or #taken > 0 then break end
       end
-      local token = turn_prefix .. (#ids + 1)
       local version = next_version(tx.version)
       redis.call('HSET', state_key(tx_id), 'phase', 'running', 'token', token, 'version', version, 'sequence', version)
       add(processing_key, now + lease_ms, tx_id)
       add(running_key, now, tx_id)
       ids[#ids + 1] = tx_id
-      taken[#taken + 1] = handed_over(tx_id, tx, token)
+      taken[#taken + 1] = row
       seen = seen + 1
       if suspect == 1 then break end
     elseif redis.call('SREM', withdrawn_key, place) == 1 then
       seen = seen + 1
     else
-      local reason = not tx and 'its id was in a queue, but there is no state' or broken(tx)
-        or 'its id was in queue ' .. queue .. ' of ' .. group .. ', but it is ' .. tx.phase
       -- One that is sound, but somewhere else, was only listed twice: it is left where it is.
-      if not tx or broken(tx) then park(tx_id, reason, place) end
+      if reason then park(tx_id, reason, place) end
       seen = seen + 1
     end
   end
@@ -119,21 +129,22 @@ end
 
 if want > 0 then
   local ins, outs = redis.call('LLEN', queue_key('in', group)), redis.call('LLEN', queue_key('out', group))
-  local first_in = 0
+  local first_in, before = 0, nil
   if ins > 0 and outs > 0 then
-    local before = tonumber(redis.call('HGET', share_key, group) or 0)
+    before = tonumber(redis.call('HGET', share_key, group) or 0)
     first_in = math.min(ins, math.floor((before + want) / in_share) - math.floor(before / in_share))
-    redis.call('HSET', share_key, group, (before + math.min(want, ins + outs)) % in_share)
   end
   take('in', first_in)
   if suspect == 0 then take('out', want - #ids) end
   if suspect == 0 then take('in', want - #ids) end
+  -- Only what was taken counts: an `in` that has to wait for a node of its own keeps its turn.
+  if before and #ids > 0 then redis.call('HSET', share_key, group, (before + #ids) % in_share) end
   if #ids > 0 then
     redis.call('HSET', turn_key(node), lane, string.format('%.0f', turn) .. ' ' .. table.concat(ids, ' '))
     redis.call('PEXPIRE', turn_key(node), 3600000)
   end
 end
-redis.call('HSET', meta_key, 'renewed_at', now)
+hear_of_nodes(lease_ms)
 
 local left = redis.call('LLEN', queue_key('in', group)) + redis.call('LLEN', queue_key('out', group)) > 0 and 1 or 0
 if left == 1 then ring(group) end

@@ -31,6 +31,7 @@ return each(function(item)
   if tx.phase ~= 'exception' then return refuse('NOT_PARKED', tx.phase) end
   redis.call('ZREM', exceptions_key, tx_id)
   redis.call('HDEL', reasons_key, tx_id)
-  return {'OK', finish(tx_id, tx, status, {'note', note, 'output', 'null'},
+  if tx.joined == '1' then redis.call('DEL', join_key(tx_id)) end
+  return {'OK', finish(tx_id, tx, status, {'note', note, 'output', 'null', 'joined', ''},
     cjson.encode({status = status, note = note, pipeline = tx.type}))}
 end)

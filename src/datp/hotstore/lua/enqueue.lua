@@ -38,6 +38,7 @@ return each(function(item, state)
     read_item(item)
   local version = redis.call('HGET', state_key(tx_id), 'version') or redis.call('HGET', evicted_key, tx_id)
   if version then return {'ALREADY', version} end
+  local counter = 'started|' .. owner .. '|' .. type .. '|' .. group
   if external_id ~= '' then
     local taken = redis.call('GET', external_id_key(owner, external_id))
     if taken then
@@ -45,7 +46,6 @@ return each(function(item, state)
       if first_hash == request_hash then return {'DUPLICATE', first} end
       return refuse('EXTERNAL_ID_TAKEN', first)
     end
-    redis.call('SET', external_id_key(owner, external_id), tx_id .. ' ' .. request_hash)
   end
   local fields = {
     'phase', 'queued', 'queue', 'in', 'group', group, 'event', '{"kind":"start","at":0}', 'version', now, 'sequence', now,
@@ -61,8 +61,10 @@ return each(function(item, state)
     also('deadline', now + deadline_in_ms)
     add(deadlines_key, now + deadline_in_ms, tx_id)
   end
+  -- Whatever could be wrong with the item has raised by now; the externalId is taken last.
   redis.call('HSET', state_key(tx_id), unpack(fields))
+  if external_id ~= '' then redis.call('SET', external_id_key(owner, external_id), tx_id .. ' ' .. request_hash) end
   push('in', group, tx_id)
-  count('started|' .. owner .. '|' .. type .. '|' .. group)
+  count(counter)
   return {'OK', now}
 end)

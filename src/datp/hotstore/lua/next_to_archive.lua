@@ -4,6 +4,8 @@ next_to_archive: what SQL has stored is acknowledged, and the next states are cl
 
 An acknowledgement names the version that was stored: only that one is unmarked, given its TTL, or evicted.
 
+includes
+  parking
 reads
   join
 writes
@@ -61,6 +63,15 @@ local function hold(key, ms)
   redis.call('SET', key, node .. ' ' .. string.format('%.0f', now + ms), 'PX', ms + 60000)
 end
 
+local function read_whole(tx_id)
+  local function beside(key)
+    local found = redis.pcall('HGETALL', key)
+    return found.err and {} or found
+  end
+  return redis.call('HGET', state_key(tx_id), 'version'), redis.call('HGETALL', state_key(tx_id)),
+    beside(switches_key(tx_id)), beside(join_key(tx_id))
+end
+
 local first, second = holder(archive_lock1_key), holder(archive_lock2_key)
 local granted = first == node or (not first and not second)
 local claimed = {}
@@ -71,11 +82,14 @@ elseif granted then
   hold(archive_lock1_key, archive_lock1_ms)
   hold(archive_lock2_key, archive_lock2_ms)
   for _, tx_id in ipairs(redis.call('ZRANGEBYSCORE', to_archive_key, '-inf', now, 'LIMIT', 0, want)) do
-    local version = redis.call('HGET', state_key(tx_id), 'version')
-    if version then
+    local fine, version, fields, switches, join_fields = pcall(read_whole, tx_id)
+    if not fine then
+      -- Otherwise it would come first, and raise, every time.
+      redis.call('ZREM', to_archive_key, tx_id)
+      park(tx_id, 'it can\'t be archived: its state can\'t be read', 'to_archive')
+    elseif version then
       redis.call('ZADD', to_archive_key, now + archive_claim_ms, tx_id)
-      claimed[#claimed + 1] = {tx_id, version, redis.call('HGETALL', state_key(tx_id)),
-        redis.call('HGETALL', switches_key(tx_id)), redis.call('HGETALL', join_key(tx_id))}
+      claimed[#claimed + 1] = {tx_id, version, fields, switches, join_fields}
     else
       redis.call('ZREM', to_archive_key, tx_id)
     end

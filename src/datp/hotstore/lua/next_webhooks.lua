@@ -48,7 +48,7 @@ end)
 local claimed = {}
 if want > 0 then
   for _, tx_id in ipairs(redis.call('ZRANGEBYSCORE', webhooks_key, '-inf', now, 'LIMIT', 0, want)) do
-    if redis.call('EXISTS', webhook_key(tx_id)) == 1 then
+    if redis.call('TYPE', webhook_key(tx_id)).ok == 'hash' then
       redis.call('HSET', webhook_key(tx_id), 'claimed', now + webhook_claim_ms)
       redis.call('ZADD', webhooks_key, now + webhook_claim_ms, tx_id)
       claimed[#claimed + 1] = {tx_id, redis.call('HGETALL', webhook_key(tx_id))}

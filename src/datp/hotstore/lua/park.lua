@@ -30,17 +30,26 @@ return each(function(item, state)
   if refused then return refused end
   local verdict = undoable >= 0 and verdict_against(run, undoing)
   if verdict then return verdict end
+  -- A run that stores nothing leaves what it was given, for the one that a retry begins.
+  if state == '' then run.joined = '' end
   close_run(tx_id, run)
+  if undoing ~= '' then
+    redis.call('HSET', state_key(tx_id), 'undoing', '1')
+    redis.call('ZREM', deadlines_key, tx_id)
+  end
   local version = park(tx_id, reason, 'running')
-  local fields = {'ended', ended_by(token, 'OK', version), 'losses', 0, 'woken', '', 'joined', ''}
+  local fields = {'ended', ended_by(token, 'OK', version), 'losses', 0}
   local function also(name, value)
     fields[#fields + 1] = name
     fields[#fields + 1] = value
   end
   if event ~= '' then also('event', event) end
-  if state ~= '' then also('state', state) end
+  if state ~= '' then
+    also('state', state)
+    also('woken', '')
+    also('joined', '')
+  end
   if undoable >= 0 then also('undoable', undoable) end
-  if undoing ~= '' then also('undoing', '1') end
   redis.call('HSET', state_key(tx_id), unpack(fields))
   return {'OK', version}
 end)

@@ -23,7 +23,8 @@ local groups = redis.call('SMEMBERS', groups_key)
 table.sort(groups)
 local function first_since(list)
   local tx_id = redis.call('LINDEX', list, 0)
-  return tx_id and redis.call('HGET', state_key(tx_id), 'sequence') or ''
+  local since = tx_id and redis.pcall('HGET', state_key(tx_id), 'sequence') or ''
+  return type(since) == 'string' and since or ''
 end
 local by_group = {}
 for place, group in ipairs(groups) do

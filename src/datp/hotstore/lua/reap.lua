@@ -23,7 +23,7 @@ args
 returns
   now, when the next lease or verdict is due ('' for none), and of each: tx_id, what happened, a detail
   REQUEUED  its lease expired; the detail is how many it has lost
-  PARKED    it lost more leases than attempts_max allows
+  PARKED    it lost more leases than attempts_max allows, or its state is gone or broken
   ASKED     its deadline passed, or its branch was cancelled; the step was asked to end
   FENCED    the grace is over; it runs no more
   OK        the verdict was enforced
@@ -41,13 +41,12 @@ local function lease_lost(tx_id)
   redis.call('ZREM', running_key, tx_id)
   local phase, losses, queue, group, version, parent = unpack(redis.call(
     'HMGET', state_key(tx_id), 'phase', 'losses', 'queue', 'group', 'version', 'parent'))
-  if phase ~= 'running' or not queue or not group then
-    if not phase then
-      park(tx_id, 'it was running, but there is no state', 'processing')
-      say(tx_id, 'PARKED')
-    end
+  if not phase or (phase == 'running' and not (queue and group)) then
+    park(tx_id, 'it was running, but its state is gone or broken', 'processing')
+    say(tx_id, 'PARKED')
     return
   end
+  if phase ~= 'running' then return end
   losses = tonumber(losses or 0) + 1
   if losses > attempts_max then
     redis.call('HSET', state_key(tx_id), 'losses', losses)
@@ -63,17 +62,26 @@ local function lease_lost(tx_id)
   say(tx_id, 'REQUEUED', losses)
 end
 
-local renewed_at, grace_until = unpack(redis.call('HMGET', meta_key, 'renewed_at', 'grace_until'))
-if at_once ~= 1 and now - tonumber(renewed_at or now) > lease_ms / 2 then
-  redis.call('HSET', meta_key, 'grace_until', now + lease_ms, 'renewed_at', now)
+-- What raises is parked: otherwise it would come first, and raise, every time.
+local function set_aside(tx_id, problem, from)
+  problem = type(problem) == 'table' and problem.err or tostring(problem)
+  park(tx_id, 'it could not be reaped: ' .. problem, from)
+  say(tx_id, 'PARKED', problem)
+end
+
+-- One grace for one silence: when nobody renews in it, nobody is alive.
+local renewed_at, grace_until, grace_for = unpack(redis.call(
+  'HMGET', meta_key, 'renewed_at', 'grace_until', 'grace_for'))
+if at_once ~= 1 and now - tonumber(renewed_at or now) > lease_ms / 2 and grace_for ~= renewed_at then
   grace_until = now + lease_ms
+  redis.call('HSET', meta_key, 'grace_until', grace_until, 'grace_for', renewed_at)
 end
 if at_once == 1 or now >= tonumber(grace_until or 0) then
   local expired = redis.call('ZRANGEBYSCORE', processing_key, '-inf', at_once == 1 and '+inf' or now, 'LIMIT', 0, want)
   -- The oldest is pushed last, so that it stands first.
   for place = #expired, 1, -1 do
     local fine, problem = pcall(lease_lost, expired[place])
-    if not fine then say(expired[place], 'RAISED', tostring(type(problem) == 'table' and problem.err or problem)) end
+    if not fine then set_aside(expired[place], problem, 'processing') end
   end
 else
   say('', 'GRACE', grace_until)
@@ -83,7 +91,8 @@ local due = redis.call('ZRANGEBYSCORE', deadlines_key, '-inf', now, 'LIMIT', 0, 
 for _, tx_id in ipairs(due) do
   local fine, result = pcall(apply_verdict, tx_id, 'timeout', 'the deadline passed', cancel_grace_ms, true)
   if not fine then
-    say(tx_id, 'RAISED', tostring(type(result) == 'table' and result.err or result))
+    redis.call('ZREM', deadlines_key, tx_id)
+    set_aside(tx_id, result, 'deadlines')
   elseif result[1] == 'ASKED' or result[1] == 'FENCED' or result[1] == 'OK' then
     say(tx_id, result[1], result[2])
   else

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 --[[
 restore: an evicted sleeper is back in memory, and what it was touched for is done in the same call.
 
@@ -36,6 +36,7 @@ refuses
   NEWER      the version that was evicted: what SQL gave is older; read again from the primary
   OLDER      the version that was evicted: SQL is ahead; adopt what it holds
   TOO_MANY_SWITCHES  it has switches_max of them
+  UNDOING    it is there again, but undoes already: no cancel changes that
 ]]
 return each(function(item, state)
   local tx_id, version, fields, switches, then_do, name, value = read_item(item)
@@ -56,7 +57,7 @@ return each(function(item, state)
   redis.call('ZADD', to_archive_key, now + evict_after_ms, tx_id)
   if then_do == 'due' then
     if tx.deadline ~= '' and tonumber(tx.deadline) <= now and tx.undoing ~= '1' then
-      apply_verdict(tx_id, 'timeout', 'the deadline passed', cancel_grace_ms, false)
+      apply_verdict(tx_id, 'timeout', 'the deadline passed', cancel_grace_ms, true)
       return {'TIMEOUT'}
     end
     return {'WOKEN', wake(tx_id, tx, 'time')}

@@ -51,6 +51,7 @@ return each(function(item, state)
     'wake_switch', switch, 'note', note, 'undoable', undoable, 'undoing', undoing ~= '' and '1' or '', 'woken', '',
     'joined', '', 'state', state)
   if undoing ~= '' or not deadline then deadline = '' end
+  if undoing ~= '' then remove(deadlines_key, tx_id) end
   if waits then
     local stored = redis.call('HGET', switches_key(tx_id), switch)
     if (stored and string.match(stored, '^%S+') or '') ~= seen then
@@ -64,8 +65,6 @@ return each(function(item, state)
   redis.call('HSET', state_key(tx_id), 'wakes_at', wakes_at == math.huge and '' or wakes_at)
   if deadline ~= '' then
     wakes_at = math.min(wakes_at, tonumber(deadline))
-    remove(deadlines_key, tx_id)
-  elseif undoing ~= '' then
     remove(deadlines_key, tx_id)
   end
   add(sleeping_key, wakes_at == math.huge and '+inf' or wakes_at, tx_id)

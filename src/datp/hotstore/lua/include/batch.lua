@@ -24,7 +24,16 @@ local function remove(key, member)
   batch[#batch + 1] = member
 end
 
+-- Lua's stack holds some 8000 values, and a batch may have more.
+local function in_pieces(values, write)
+  for first = 1, #values, 1000 do write(unpack(values, first, math.min(first + 999, #values))) end
+end
+
 at_end[#at_end + 1] = function()
-  for _, key in ipairs(removed_order) do redis.call('ZREM', key, unpack(removed[key])) end
-  for _, key in ipairs(added_order) do redis.call('ZADD', key, unpack(added[key])) end
+  for _, key in ipairs(removed_order) do
+    in_pieces(removed[key], function(...) redis.call('ZREM', key, ...) end)
+  end
+  for _, key in ipairs(added_order) do
+    in_pieces(added[key], function(...) redis.call('ZADD', key, ...) end)
+  end
 end

@@ -26,9 +26,7 @@ at_end[#at_end + 1] = function()
     local key = metric_key(series.name, string.format('%.0f', slot))
     for _, name in ipairs(counted_order) do
       local total = redis.call('HINCRBY', key, name, counted[name])
-      if total == counted[name] then
-        redis.call('EXPIREAT', key, slot + series.width_ms / 1000 + series.kept_s)
-      end
+      if total == counted[name] then redis.call('EXPIRE', key, series.width_ms / 1000 + series.kept_s) end
     end
   end
 end

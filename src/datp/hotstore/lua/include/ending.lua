@@ -47,7 +47,7 @@ local function finish(tx_id, tx, status, written, branch_result)
   redis.call('HSET', state_key(tx_id),
     'phase', 'complete', 'status', status, 'version', version, 'sequence', version, 'token', '', 'event', '',
     unpack(written))
-  if tx.deadline ~= '' then remove(deadlines_key, tx_id) end
+  if tx.deadline ~= '' or tx.verdict ~= '' then remove(deadlines_key, tx_id) end
   if tx.switches == '1' then redis.call('DEL', switches_key(tx_id)) end
   if tx.external_id ~= '' then
     redis.call('PEXPIRE', external_id_key(tx.owner, tx.external_id), external_id_period_ms)
@@ -92,11 +92,12 @@ end
 -- made due; whoever reaps, or takes them, enforces it. Bounded by parallel_width_max.
 local function settle(parent_id, why)
   local join = join_key(parent_id)
-  if redis.call('HSETNX', join, ':settled', '1') == 0 then return end
-  for branch_id in string.gmatch(redis.call('HGET', join, ':order'), '%S+') do
+  local order = redis.call('HGET', join, ':order')
+  if not order or redis.call('HSETNX', join, ':settled', '1') == 0 then return end
+  for branch_id in string.gmatch(order, '%S+') do
     if redis.call('HGET', join, branch_id) == '' then
-      local verdict, undoing = unpack(redis.call('HMGET', state_key(branch_id), 'verdict', 'undoing'))
-      if undoing ~= '1' and (not verdict or verdict == '') then
+      local phase, verdict, undoing = unpack(redis.call('HMGET', state_key(branch_id), 'phase', 'verdict', 'undoing'))
+      if phase and undoing ~= '1' and (not verdict or verdict == '') then
         redis.call('HSET', state_key(branch_id), 'verdict', 'cancelled', 'verdict_note', why)
         redis.call('ZADD', deadlines_key, now, branch_id)
       end
@@ -135,7 +136,8 @@ end
 local function ask_to_cancel(tx_id, tx)
   local node = string.match(tx.token, '^[^.]+')
   redis.call('RPUSH', admin_key(node), cjson.encode({
-    id = 'cancel-' .. tx_id .. '-' .. tx.token, kind = 'cancel', txId = tx_id, token = tx.token, expiresAt = now + 60000}))
+    id = 'cancel-' .. tx_id .. '-' .. tx.token, kind = 'cancel', txId = tx_id, token = tx.token,
+    status = tx.verdict, note = tx.verdict_note, expiresAt = now + 60000}))
   redis.call('PEXPIRE', admin_key(node), 600000)
   ring(node)
 end
@@ -177,7 +179,7 @@ local function apply_verdict(tx_id, status, note, grace_ms, enforce)
     return {'ASKED', tx.verdict}
   end
   if tx.phase == 'queued' then
-    redis.call('SADD', withdrawn_key, tx.queue .. ' ' .. tx.group .. ' ' .. tx_id)
+    withdraw(tx.queue, tx.group, tx_id)
   elseif tx.phase == 'exception' then
     redis.call('ZREM', exceptions_key, tx_id)
     redis.call('HDEL', reasons_key, tx_id)

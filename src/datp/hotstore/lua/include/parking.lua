@@ -5,14 +5,22 @@ writes
   state
   exceptions
   reasons
+  deadlines
 ]]
--- from: where it was found. A missing or broken state is parked by its id alone.
+-- from: where it was found. A missing or broken state is parked by its id alone; a final status never changes.
 local function park(tx_id, reason, from)
+  local is_hash = redis.call('TYPE', state_key(tx_id)).ok == 'hash'
+  if is_hash and redis.call('HGET', state_key(tx_id), 'phase') == 'complete' then return now end
   redis.call('ZADD', exceptions_key, now, tx_id)
   redis.call('HSET', reasons_key, tx_id, cjson.encode({reason = reason, from = from, at = now}))
-  local kind = redis.call('TYPE', state_key(tx_id)).ok
-  if kind == 'hash' then
-    local version = next_version(tonumber(redis.call('HGET', state_key(tx_id), 'version') or 0))
+  if is_hash then
+    local stored, deadline, undoing, verdict = unpack(redis.call(
+      'HMGET', state_key(tx_id), 'version', 'deadline', 'undoing', 'verdict'))
+    -- Its deadline holds here too, also if it stood in sleepingZ's score until now.
+    if tonumber(deadline) and undoing ~= '1' and (verdict or '') == '' then
+      redis.call('ZADD', deadlines_key, deadline, tx_id)
+    end
+    local version = next_version(tonumber(stored))
     redis.call('HSET', state_key(tx_id), 'phase', 'exception', 'token', '', 'version', version, 'sequence', version)
     return version
   end

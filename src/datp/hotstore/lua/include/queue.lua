@@ -1,10 +1,11 @@
 --[[
-queue: ids go to the end of a queue (or back to its head), and the bell is rung.
+queue: ids go to the end of a queue (or back to its head), and the bell is rung; or they are withdrawn.
 
 writes
   queue
   bell
   groups
+  withdrawn
 ]]
 local pushed, pushed_order = {}, {}
 
@@ -31,10 +32,21 @@ local function push_to_head(queue, group, tx_id)
   ring(group)
 end
 
+-- One that is ended or moved while it is queued: its id stays in the list, and taking it drops it. The mark counts
+-- for one such id; a second one is taken out of the list at once, which is slow and rare.
+local function withdraw(queue, group, tx_id)
+  if redis.call('SADD', withdrawn_key, queue .. ' ' .. group .. ' ' .. tx_id) == 0 then
+    redis.call('LREM', queue_key(queue, group), -1, tx_id)
+  end
+end
+
 at_end[#at_end + 1] = function()
   for _, list in ipairs(pushed_order) do
     local batch = pushed[list]
-    redis.call('RPUSH', list, unpack(batch))
+    -- In pieces, because Lua's stack holds some 8000 values.
+    for first = 1, #batch, 1000 do
+      redis.call('RPUSH', list, unpack(batch, first, math.min(first + 999, #batch)))
+    end
     redis.call('SADD', groups_key, batch.group)
     ring(batch.group)
   end

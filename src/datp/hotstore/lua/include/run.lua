@@ -24,8 +24,8 @@ local function open_run(tx_id, token)
     return nil, {version = version, verdict = verdict, verdict_note = verdict_note, undoing = undoing, joined = joined}
   end
   if ended then
-    local ended_token, result = string.match(ended, '^(%S+) (.*)$')
-    if ended_token == token then return {'ALREADY', result} end
+    local ended_token, by, result = string.match(ended, '^(%S+) (%S+) (.*)$')
+    if ended_token == token and by == SCRIPT then return {'ALREADY', result} end
   end
   return refuse('STALE_TOKEN', 'it is ' .. phase)
 end
@@ -38,9 +38,10 @@ local function verdict_against(run, status)
   end
 end
 
--- What the token's last write leaves in the hash, so that the same call again gets the same answer.
+-- What the token's last write leaves in the hash, so that the same call again gets the same answer; another one,
+-- by a step that did not notice the end, is refused.
 local function ended_by(token, result, version)
-  return token .. ' ' .. result .. ' ' .. string.format('%.0f', version)
+  return token .. ' ' .. SCRIPT .. ' ' .. result .. ' ' .. string.format('%.0f', version)
 end
 
 local function close_run(tx_id, run)

@@ -27,7 +27,10 @@ local function wake(tx_id, tx, why)
     'version', version, 'sequence', version)
   redis.call('ZREM', sleeping_key, tx_id)
   redis.call('ZREM', to_archive_key, tx_id)
-  if tx.deadline ~= '' and tx.undoing ~= '1' then redis.call('ZADD', deadlines_key, tx.deadline, tx_id) end
+  -- A verdict that a branch was given in its sleep is due already.
+  if tx.deadline ~= '' and tx.undoing ~= '1' and tx.verdict == '' then
+    redis.call('ZADD', deadlines_key, tx.deadline, tx_id)
+  end
   push('in', tx.group, tx_id)
   if tx.parent == '' then notify(tx_id, 'queued', version) end
   return version

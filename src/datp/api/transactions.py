@@ -1,0 +1,377 @@
+"""What clients and operators may do with transactions: start, read, set switches, cancel, retry.
+
+Everything is checked here, before the first call: what is wrong is refused with a sentence, and changes nothing.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from datp.definitions import Definitions
+from datp.errors import BadRequest, Conflict, NotFound, TooLarge
+from datp.hotstore.store import Found, Result, Start, Store
+from datp.model.flow import FlowEntry
+from datp.model.ids import (
+    RANDOM_BITS,
+    Owner,
+    Partition,
+    TransactionId,
+    new_transaction_id,
+    parse_external_id,
+    parse_name,
+    parse_owner,
+    parse_transaction_id,
+)
+from datp.model.next_move import new_transaction
+from datp.model.pipeline import Duration, PinnedPipeline, duration_ms
+from datp.model.reply import Reply, reply_from
+from datp.model.status import FINAL, Status
+from datp.model.switches import check_switch_name, decode_switch, encode_switch
+from datp.model.transaction import Transaction, decode_transaction, encode_transaction, step_id
+
+NESTING_MAX = 100
+"""Of JSON from outside: deeper documents are refused before anything walks them."""
+
+
+class StartRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What a client asks to start."""
+
+    transaction_type: str
+    external_id: str | None = None
+    input: Any = None
+    metadata: dict[str, Any] = {}
+    deadline: Duration | None = None
+    """How long the transaction may take in all; None: as its pipeline says."""
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A transaction that was started, now or by the same request before."""
+
+    tx_id: TransactionId
+    is_replay: bool = False
+
+
+class Shown(msgspec.Struct, rename="camel"):
+    """A transaction as an operator sees it: the reply, where it is, and every step as it ran."""
+
+    reply: Reply
+    phase: str
+    node_group: str
+    node_id: str | None
+    event: Any
+    deadline: int | None
+    wake_time: int | None
+    wake_switch: str | None
+    verdict: str | None
+    parked: Any
+    losses: int
+    version: int
+    switches: dict[str, Any]
+    branches: dict[str, Any]
+    transaction_data: Any
+    steps: dict[str, Any]
+    flow: list[dict[str, Any]]
+
+
+class Transactions:
+    """Transactions, for one who may see those of this owner (or of all)."""
+
+    def __init__(self, store: Store, definitions: Definitions) -> None:
+        self._store = store
+        self._definitions = definitions
+
+    # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, owner: str, request: StartRequest) -> Started:
+        """The transaction is queued. Raises BadRequest, NotFound, Conflict, StoreError; then nothing has changed."""
+        outcome = (await self.start_batch(owner, [request]))[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def start_batch(
+        self, owner: str, requests: Sequence[StartRequest]
+    ) -> list[Started | BadRequest | NotFound | Conflict]:
+        """A result for each, in order; one that is refused doesn't hurt the others."""
+        most = self._store.settings.starts_per_call_max
+        if len(requests) > most:
+            raise TooLarge(f"{len(requests)} transactions are more than starts_per_call_max ({most}) allows")
+        checked_owner = parse_owner(owner)
+        results: list[Started | BadRequest | NotFound | Conflict | None] = [None] * len(requests)
+        items: list[Start] = []
+        states: list[bytes] = []
+        places: list[int] = []
+        for place, request in enumerate(requests):
+            try:
+                item, state = await self._prepare(checked_owner, request)
+            except (BadRequest, NotFound) as error:
+                results[place] = error
+                continue
+            items.append(item)
+            states.append(state)
+            places.append(place)
+        if items:
+            async with self._store.turn() as turn:
+                reply = turn.enqueue(items, states)
+            for place, item, result in zip(places, items, reply.value, strict=True):
+                results[place] = _started(item, result)
+        return [result for result in results if result is not None]
+
+    async def _prepare(self, owner: Owner, request: StartRequest) -> tuple[Start, bytes]:
+        settings = self._store.settings
+        name = parse_name(request.transaction_type, "transactionType")
+        pipeline = await self._definitions.pin(name, {})
+        if not self._definitions.pipeline(name, pipeline.version).is_transaction_type:
+            raise BadRequest(f"Pipeline {name} can't be started by clients", field="transactionType")
+        given = encode_checked(request.input, "input", settings.input_bytes_max)
+        encode_checked(request.metadata, "metadata", settings.metadata_bytes_max)
+        deadline = pipeline.deadline_ms if request.deadline is None else duration_ms(request.deadline, "deadline")
+        if request.external_id is None:
+            external_id, request_hash = "", ""
+            partition = Partition(secrets.randbelow(self._store.partitions))
+        else:
+            external_id = parse_external_id(request.external_id, settings.external_id_length_max)
+            partition = Partition(self._store.partition_for_external_id(owner, external_id))
+            said = msgspec.json.encode([name, request.input, request.metadata, deadline], order="deterministic")
+            request_hash = hashlib.sha256(said).hexdigest()[:32]
+        now_ms = self._store.clock.now_ms()
+        tx_id = new_transaction_id(partition, now_ms, secrets.randbits(RANDOM_BITS))
+        state = encode_transaction(new_transaction(pipeline, given, request.metadata, now_ms))
+        return _start_item(tx_id, owner, external_id, request_hash, name, pipeline, deadline), state
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def find(self, text: str, owner: str) -> TransactionId:
+        """The txId, given itself or an externalId of this owner. Raises NotFound."""
+        if text.startswith("tx-"):
+            return parse_transaction_id(text)
+        external_id = parse_external_id(text, self._store.settings.external_id_length_max)
+        partition = self._store.partition_for_external_id(parse_owner(owner), external_id)
+        async with self._store.turn() as turn:
+            reply = turn.find_external_id(partition, owner, external_id)
+        if reply.value.code != "OK":
+            raise NotFound(f"Owner {owner} has no transaction with the externalId {external_id!r}")
+        return TransactionId(reply.value.text)
+
+    async def reply(self, tx_id: TransactionId) -> Reply:
+        """The reply as it is now. Raises NotFound."""
+        found = await self._found(tx_id, whole=False)
+        parked = b""
+        if found.fields.get("phase") == b"exception":
+            parked = (await self._found(tx_id, whole=True)).parked
+        return reply_from(tx_id, found.fields, parked)
+
+    async def wait(self, tx_id: TransactionId, within_s: float) -> Reply:
+        """The reply, final if that comes within the time."""
+        ends_at = asyncio.get_running_loop().time() + within_s
+        pause_s = 0.005
+        while True:
+            reply = await self.reply(tx_id)
+            left_s = ends_at - asyncio.get_running_loop().time()
+            if reply.status in FINAL or left_s <= 0:
+                return reply
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s = min(pause_s * 1.5, 0.25)
+
+    async def show(self, tx_id: TransactionId) -> Shown:
+        """Everything about a transaction. Raises NotFound, BrokenState."""
+        found = await self._found(tx_id, whole=True)
+        fields = found.fields
+        if "phase" not in fields:
+            raise NotFound(f"{tx_id} has no state; it is on the exception list: {found.parked.decode()}")
+        transaction = decode_transaction(fields.get("state", b""))
+        transaction.take_back_output(fields.get("output") or b"null")
+        wake = found.places.get("sleeping")
+        return Shown(
+            reply=reply_from(tx_id, fields, found.parked),
+            phase=fields["phase"].decode(),
+            node_group=fields.get("group", b"").decode(),
+            node_id=fields.get("token", b"").decode().partition(".")[0] or None,
+            event=msgspec.json.decode(fields["event"]) if fields.get("event") else None,
+            deadline=int(float(fields["deadline"])) if fields.get("deadline") else None,
+            wake_time=int(wake) if wake is not None and wake != float("inf") else None,
+            wake_switch=fields.get("wake_switch", b"").decode() or None,
+            verdict=fields.get("verdict", b"").decode() or None,
+            parked=msgspec.json.decode(found.parked) if found.parked else None,
+            losses=int(fields.get("losses") or 0),
+            version=int(fields["version"]),
+            switches={name: decode_switch(stored).value for name, stored in sorted(found.switches.items())},
+            branches={
+                name: msgspec.json.decode(result)["status"] if result else "open"
+                for name, result in found.join.items()
+                if not name.startswith(":")
+            },
+            transaction_data={"transactionInput": transaction.transaction_input, "metadata": transaction.metadata},
+            steps=shown_steps(tx_id, transaction),
+            flow=shown_flow(tx_id, transaction),
+        )
+
+    async def _found(self, tx_id: TransactionId, *, whole: bool) -> Found:
+        async with self._store.turn() as turn:
+            reply = turn.get_state([tx_id], whole=whole)
+        found = reply.value[0]
+        if isinstance(found, Result):
+            raise NotFound(f"There is no transaction {tx_id}")
+        return found
+
+    # ── acting ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def set_switch(self, tx_id: TransactionId, name: str, value: Any) -> str:
+        """The switch has this value (None: it is gone). OK, WOKEN or SAME."""
+        limits = self._store.settings
+        encoded = encode_switch(check_switch_name(name, limits), value, limits)
+        async with self._store.turn() as turn:
+            reply = turn.set_switch([(tx_id, name, encoded)])
+        return self._done(tx_id, reply.value[0], f"the switch {name!r} can't be set").code
+
+    async def cancel(self, tx_id: TransactionId, reason: str = "") -> Result:
+        """The transaction ends `cancelled`, now or as soon as its step has ended."""
+        note = reason[: self._store.settings.note_length_max] or "cancelled by request"
+        async with self._store.turn() as turn:
+            reply = turn.cancel([(tx_id, note)])
+        return self._done(tx_id, reply.value[0], "it can't be cancelled")
+
+    async def wake(self, tx_id: TransactionId) -> Result:
+        """The sleeper goes on now."""
+        async with self._store.turn() as turn:
+            reply = turn.wake([tx_id])
+        return self._done(tx_id, reply.value[0], "it can't be woken")
+
+    async def retry(self, tx_id: TransactionId, state: bytes = b"") -> Result:
+        """The parked transaction is queued again, with an edited document if one is given."""
+        if state:
+            decode_transaction(state)
+        async with self._store.turn() as turn:
+            reply = turn.retry([tx_id], [state])
+        return self._done(tx_id, reply.value[0], "it can't be retried")
+
+    async def end_parked(self, tx_id: TransactionId, status: str, note: str) -> Result:
+        """The parked transaction has this final status."""
+        if status not in FINAL:
+            raise BadRequest(f"{status!r} is not a final status: {', '.join(sorted(FINAL))}", field="status")
+        async with self._store.turn() as turn:
+            reply = turn.end_parked([(tx_id, Status(status), note)])
+        return self._done(tx_id, reply.value[0], "it can't be ended")
+
+    def _done(self, tx_id: TransactionId, result: Result, refusal: str) -> Result:
+        """The result, or what its refusal means."""
+        if result.code in ("OK", "ASKED", "ALREADY", "WOKEN", "SAME"):
+            return result
+        if result.code == "NO_STATE":
+            raise NotFound(f"There is no transaction {tx_id}")
+        reasons = {
+            "FINAL": f"it has ended: {result.text}",
+            "UNDOING": "it undoes what was done; its final status is fixed",
+            "NOT_ASLEEP": f"it is {result.text}",
+            "NOT_PARKED": f"it is {result.text}, not on the exception list",
+            "TOO_MANY_SWITCHES": f"it has switches_max ({self._store.settings.switches_max}) of them",
+            "BROKEN": f"its state has no {result.text}; it can only be ended",
+        }
+        reason = reasons.get(result.code, f"{result.code} {result.text}")
+        raise Conflict(f"{tx_id}: {refusal}: {reason}", reason=result.code)
+
+
+def shown_flow(tx_id: TransactionId, transaction: Transaction) -> list[dict[str, Any]]:
+    """Every step as it ran, values in full, in the shape of the documented flow."""
+    return [_shown_entry(tx_id, transaction, entry) for entry in transaction.flow]
+
+
+def shown_steps(tx_id: TransactionId, transaction: Transaction) -> dict[str, Any]:
+    """The steps by their ids, as the flow names them."""
+    return {
+        step_id(tx_id, entry): {
+            "vogPath": entry.path,
+            "level": transaction.depth(entry),
+            "name": entry.name,
+            "stepType": entry.type,
+            "parentStepId": step_id(tx_id, transaction.flow[entry.p]) if entry.p > 0 else "",
+            "status": entry.status or "open",
+        }
+        for entry in transaction.flow
+        if not entry.is_pipeline
+    }
+
+
+def _shown_entry(tx_id: TransactionId, transaction: Transaction, entry: FlowEntry) -> dict[str, Any]:
+    callback = "txComplete" if entry.p < 0 else "childPipelineComplete" if entry.is_pipeline else "stepComplete"
+    shown: dict[str, Any] = {
+        "i": entry.i,
+        "p": entry.p if entry.p >= 0 else None,
+        "vogPath": entry.path,
+        "name": entry.name,
+        "stepType": entry.type or None,
+        "pipelineVersion": entry.pipeline_version or None,
+        "nodeGroup": entry.node_group,
+        "ts1": entry.ts1,
+        "ts2": entry.ts2,
+        "ts3": entry.ts3,
+        "stepId": None if entry.is_pipeline else step_id(tx_id, entry),
+        "nodeId": entry.node_id or None,
+        "input": msgspec.Raw(transaction.input_of(entry)),
+        "onComplete": {"callback": callback, "nodeGroup": entry.return_group or entry.node_group},
+        "completionStatus": entry.status or None,
+        "output": msgspec.Raw(transaction.output_of(entry)) if entry.ts3 else None,
+        "note": entry.note or None,
+    }
+    if entry.attempt:
+        shown["attempt"] = 1 + entry.attempt
+    if entry.undo_of >= 0:
+        shown["undoOf"] = entry.undo_of
+    return shown
+
+
+def encode_checked(value: Any, field: str, most: int) -> bytes:
+    """The value as JSON, if it is within its limits. Raises BadRequest."""
+    _check_nesting(value, field)
+    try:
+        encoded = msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, UnicodeError) as error:
+        raise BadRequest(f"{field} can't be written as JSON: {error}", field=field) from None
+    if len(encoded) > most:
+        raise TooLarge(f"{field} has {len(encoded)} bytes, more than {field}_bytes_max ({most})", field=field)
+    return encoded
+
+
+def _check_nesting(value: Any, field: str) -> None:
+    level = [value]
+    for _ in range(NESTING_MAX):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list | tuple)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    raise BadRequest(f"{field} is nested more than {NESTING_MAX} deep", field=field)
+
+
+def _start_item(
+    tx_id: TransactionId,
+    owner: Owner,
+    external_id: str,
+    request_hash: str,
+    name: str,
+    pipeline: PinnedPipeline,
+    deadline_ms: int,
+) -> Start:
+    return Start(
+        tx_id, owner, external_id, request_hash, name, pipeline.version, pipeline.group, deadline_ms, "", "hot"
+    )
+
+
+def _started(item: Start, result: Result) -> Started | Conflict:
+    if result.code in ("OK", "ALREADY"):
+        return Started(TransactionId(item.tx_id))
+    if result.code == "DUPLICATE":
+        return Started(TransactionId(result.text), is_replay=True)
+    if result.code == "EXTERNAL_ID_TAKEN":
+        return Conflict(
+            f"The externalId {item.external_id!r} belongs to {result.text}, which a different request started",
+            reason=result.code,
+        )
+    return Conflict(f"The transaction was refused: {result.code} {result.text}", reason=result.code)

@@ -1,0 +1,139 @@
+"""Pipelines, their versions and node groups: load, save, watch. The one interface to where their truth is kept."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from datp.errors import BadDefinition, NotFound, StartRefused
+from datp.hotstore.store import Store
+from datp.model.ids import NodeGroup, PipelineName, PipelineVersion, parse_name
+from datp.model.pipeline import (
+    PinnedPipeline,
+    PipelineDefinition,
+    decode_pipeline,
+    encode_pipeline,
+)
+from datp.settings import check_shared
+
+
+class Definitions:
+    """What this process knows of pipelines and node groups; at most `definitions_look_ms` behind the truth."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._versions: dict[tuple[str, str], PipelineDefinition] = {}
+        self._active: dict[str, str] = {}
+        self._groups: dict[str, dict[str, Any]] = {}
+        self._seen = (-1, -1)
+
+    async def refresh(self) -> bool:
+        """What changed since the last look is known; whether anything did."""
+        async with self._store.turn() as turn:
+            reply = turn.list_definitions(whole=False)
+        if reply.value[:2] == self._seen:
+            return False
+        await self.reload()
+        return True
+
+    async def reload(self) -> None:
+        """Everything is as it is in the store; versions, which never change, stay loaded."""
+        async with self._store.turn() as turn:
+            reply = turn.list_definitions(whole=True)
+        pipelines, groups, active, shared = reply.value
+        self._active = {name: version.decode() for name, version in active.items()}
+        self._groups = {name: msgspec.json.decode(values) for name, values in shared.items()}
+        self._seen = (pipelines, groups)
+
+    # ── pipelines ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pipeline(self, name: str, version: str) -> PipelineDefinition:
+        """A version that has been loaded."""
+        return self._versions[name, version]
+
+    def has(self, versions: Mapping[str, str]) -> bool:
+        """Whether all of these have been loaded."""
+        return all(pair in self._versions for pair in versions.items())
+
+    async def load(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """These versions are loaded; raises NotFound for one that isn't there."""
+        missing = [pair for pair in dict.fromkeys(pairs) if pair not in self._versions]
+        if not missing:
+            return
+        async with self._store.turn() as turn:
+            reply = turn.load_pipelines(missing)
+        for (name, version), result in zip(missing, reply.value, strict=True):
+            if result.code != "OK":
+                raise NotFound(f"There is no version {version} of pipeline {name}")
+            self._versions[name, version] = decode_pipeline(result.detail[1])
+
+    async def pin(self, name: str, pinned: Mapping[str, str]) -> PinnedPipeline:
+        """The version that a transaction takes: the one that it has pinned, else the active one; it is loaded."""
+        version = pinned.get(name) or self._active.get(name)
+        if not version:
+            await self.refresh()
+            version = self._active.get(name)
+        if not version:
+            raise NotFound(_no_such_pipeline(name, self._active))
+        await self.load([(name, version)])
+        definition = self._versions[name, version]
+        return PinnedPipeline(PipelineName(name), PipelineVersion(version), definition.group, definition.deadline_ms)
+
+    async def pipelines(self) -> dict[str, str]:
+        """Every pipeline with its active version ('' for none)."""
+        await self.refresh()
+        return dict(self._active)
+
+    async def save(self, definition: PipelineDefinition, *, activate: bool) -> bool:
+        """The version is stored, and active if that is asked for; whether it is a new one."""
+        item = (definition.name, definition.version, encode_pipeline(definition), int(activate))
+        async with self._store.turn() as turn:
+            reply = turn.save_pipelines([item])
+        return bool(reply.value[0].detail[0])
+
+    async def activate(self, name: str, version: str) -> None:
+        """New transactions take this version from now on."""
+        async with self._store.turn() as turn:
+            reply = turn.save_pipelines([(name, version, "", 1)])
+        if reply.value[0].code != "OK":
+            raise NotFound(f"There is no version {version} of pipeline {name}")
+
+    async def definition(self, name: str, version: str = "") -> PipelineDefinition:
+        """A version, or the active one."""
+        async with self._store.turn() as turn:
+            reply = turn.load_pipelines([(name, version)])
+        result = reply.value[0]
+        if result.code == "NO_PIPELINE":
+            raise NotFound(_no_such_pipeline(name, await self.pipelines()))
+        if result.code != "OK":
+            raise NotFound(f"There is no version {version} of pipeline {name}")
+        return decode_pipeline(result.detail[1])
+
+    # ── node groups ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def group(self, name: str) -> dict[str, Any]:
+        """What the nodes of a group share; raises StartRefused for one that isn't known."""
+        if name not in self._groups:
+            known = ", ".join(sorted(self._groups)) or "none yet; make one with: datp group set main"
+            raise StartRefused(f"There is no node group {name!r}. Known: {known}")
+        return self._groups[name]
+
+    def groups(self) -> dict[str, dict[str, Any]]:
+        return dict(self._groups)
+
+    async def save_group(self, name: str, values: Mapping[str, Any], *, only_new: bool = False) -> None:
+        """The group is known, with these settings; raises BadDefinition."""
+        checked = check_shared(values)
+        item = (NodeGroup(parse_name(name, "node group")), json.dumps(checked), int(only_new))
+        async with self._store.turn() as turn:
+            reply = turn.save_node_groups([item])
+        if reply.value[0].code not in ("OK", "SAME"):
+            raise BadDefinition(f"node group {name}: {reply.value[0].text}")
+
+
+def _no_such_pipeline(name: str, known: Mapping[str, str]) -> str:
+    if name in known:
+        return f"Pipeline {name} has no active version; make one active with: datp pipeline activate {name} VERSION"
+    some = ", ".join(sorted(known)[:10]) or "none yet"
+    return f"There is no pipeline {name}. Known: {some}"

@@ -1,0 +1,76 @@
+"""The reply: the one document that a client gets, however it asks; for the same sequence, the same bytes."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from datp.model.status import STATUS_OF_PHASE, Phase, Status
+
+
+class Reply(msgspec.Struct, frozen=True, rename="camel"):
+    """A transaction, as clients see it."""
+
+    tx_id: str
+    owner: str
+    external_id: str | None
+    transaction_type: str
+    pipeline_version: str
+    status: Status
+    undoing: bool
+    progress_report: msgspec.Raw
+    transaction_output: msgspec.Raw
+    note: str | None
+    start_time: str
+    last_updated: str
+    completion_time: str | None
+    sequence: int
+
+
+def reply_from(tx_id: str, fields: Mapping[str, bytes], parked: bytes = b"") -> Reply:
+    """The reply, from the fields of the hash; times are the store's."""
+    phase = Phase(_text(fields, "phase"))
+    status = Status(_text(fields, "status")) if phase == Phase.COMPLETE else STATUS_OF_PHASE[phase]
+    undoing = phase != Phase.COMPLETE and _text(fields, "undoing") == "1"
+    note = _text(fields, "note")
+    if phase == Phase.EXCEPTION:
+        note = f"parked: {msgspec.json.decode(parked)['reason']}" if parked else "parked"
+    sequence = int(fields.get("sequence") or 0)
+    return Reply(
+        tx_id=tx_id,
+        owner=_text(fields, "owner"),
+        external_id=_text(fields, "external_id") or None,
+        transaction_type=_text(fields, "type"),
+        pipeline_version=_text(fields, "pipeline_version"),
+        status=Status.RUNNING if undoing else status,
+        undoing=undoing,
+        progress_report=msgspec.Raw(fields.get("progress") or b"null"),
+        transaction_output=msgspec.Raw(fields.get("output") or b"null"),
+        note=note or None,
+        start_time=iso(int(fields.get("started_at") or 0)),
+        last_updated=iso(sequence),
+        completion_time=iso(sequence) if phase == Phase.COMPLETE else None,
+        sequence=sequence,
+    )
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """The reply's bytes. `undoing` is said only while it is so."""
+    document: dict[str, Any] = msgspec.structs.asdict(reply)
+    if not reply.undoing:
+        del document["undoing"]
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(Reply)}
+    return _encoder.encode({names[name]: value for name, value in document.items()})
+
+
+def iso(ms: int) -> str:
+    """The time as clients read it: 2026-11-18T10:00:00.000Z."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _text(fields: Mapping[str, bytes], name: str) -> str:
+    return fields.get(name, b"").decode()

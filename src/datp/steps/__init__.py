@@ -1,0 +1,29 @@
+"""The step contract, and the step types that are shipped."""
+
+from datp.model.outcome import (
+    Aborted,
+    Branch,
+    Failed,
+    Outcome,
+    Parallel,
+    RetryLater,
+    RunPipeline,
+    Success,
+    WaitForSwitch,
+)
+from datp.steps.context import Context
+from datp.steps.contract import step
+
+__all__ = [
+    "Aborted",
+    "Branch",
+    "Context",
+    "Failed",
+    "Outcome",
+    "Parallel",
+    "RetryLater",
+    "RunPipeline",
+    "Success",
+    "WaitForSwitch",
+    "step",
+]

@@ -1,0 +1,208 @@
+"""What a step is given beside its input: who it is, what woke it, and ways to speak to the world meanwhile.
+
+A step completes exactly once, by returning; nothing here completes it. What it says meanwhile (progress, switches,
+checkpoints) leaves at once, in order, and before its outcome; each such call gives a `Pending` that may be awaited,
+waited for in a thread, or ignored.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from datp.errors import BadSwitch, TooLarge
+from datp.model.ids import StepId, TransactionId
+from datp.model.limits import Limits
+from datp.model.switches import Switch, SwitchValue, check_switch_name, decode_switch, encode_switch
+
+T = TypeVar("T")
+
+UNKNOWN_VERSION = "?"
+"""Of a switch that this run has set itself and whose version it has not heard: a wait on it looks again."""
+
+
+class Pending:
+    """Something that was said to the store; done when the store has it."""
+
+    def __init__(self, loop_thread: int = 0) -> None:
+        self.future: Future[None] = Future()
+        self._loop_thread = loop_thread
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.wrap_future(self.future).__await__()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """For steps that are ordinary functions: returns when the store has it."""
+        if threading.get_ident() == self._loop_thread:
+            raise RuntimeError("wait() would stop the event loop; in an asynchronous step, await it")
+        self.future.result(timeout_s)
+
+
+class Line(Protocol):
+    """How a run speaks to the store before its outcome."""
+
+    def progress(self, report: str) -> Pending: ...
+    def switch(self, name: str, value: str) -> Pending: ...
+    def checkpoint(self, saved: bytes) -> Pending: ...
+
+
+class Context:
+    """A step's view of its transaction, for one run of the step."""
+
+    __slots__ = (
+        "_cancelled",
+        "_limits",
+        "_line",
+        "_metadata",
+        "_raw_saved",
+        "_switches",
+        "attempt",
+        "deadline_ms",
+        "external_id",
+        "idempotency_key",
+        "log",
+        "node_group",
+        "node_id",
+        "owner",
+        "step_name",
+        "transaction_type",
+        "tx_id",
+        "woken_by",
+    )
+
+    def __init__(
+        self,
+        *,
+        tx_id: TransactionId,
+        idempotency_key: StepId,
+        step_name: str,
+        attempt: int,
+        owner: str,
+        external_id: str,
+        transaction_type: str,
+        node_group: str,
+        node_id: str,
+        metadata: dict[str, Any],
+        woken_by: str,
+        deadline_ms: int,
+        switches: dict[str, str],
+        saved: bytes,
+        limits: Limits,
+        line: Line,
+        log: logging.LoggerAdapter[logging.Logger] | logging.Logger,
+    ) -> None:
+        self.tx_id = tx_id
+        self.idempotency_key = idempotency_key
+        """The same for every run of this step of this transaction: give it to whatever must happen once."""
+        self.step_name = step_name
+        self.attempt = attempt
+        """1 for the first run of the step; reruns after a retry, a sleep, a wait or a crash count on."""
+        self.owner = owner
+        self.external_id = external_id
+        self.transaction_type = transaction_type
+        self.node_group = node_group
+        self.node_id = node_id
+        self.woken_by = woken_by
+        """time, switch or operator, when this run follows a sleep or a wait; else empty."""
+        self.deadline_ms = deadline_ms
+        """The transaction's deadline, ms since the epoch; 0 for none."""
+        self.log = log
+        self._metadata = metadata
+        self._switches = switches
+        self._raw_saved = saved
+        self._limits = limits
+        self._line = line
+        self._cancelled = threading.Event()
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the client gave along; not to be changed."""
+        return self._metadata
+
+    @property
+    def language(self) -> str:
+        """The language that the client prefers (`metadata.lang`)."""
+        language = self._metadata.get("lang")
+        return language if isinstance(language, str) else "EN"
+
+    @property
+    def cancelled(self) -> bool:
+        """The transaction is to end: whatever this step does is better brought to an end soon."""
+        return self._cancelled.is_set()
+
+    @property
+    def saved(self) -> Any:
+        """What the step's last checkpoint kept; None when there was none."""
+        return msgspec.json.decode(self._raw_saved) if self._raw_saved else None
+
+    def switch(self, name: str) -> SwitchValue | None:
+        """The switch's value as it was when the transaction was taken; None when it is not set.
+
+        It is safe to wait for a switch after reading it here: if it has changed meanwhile, the wait is over at once.
+        """
+        return self.read_switch(name).value
+
+    def read_switch(self, name: str) -> Switch:
+        """The switch with its version."""
+        return decode_switch(self._switches.get(name, ""))
+
+    def set_switch(self, name: str, value: SwitchValue | None) -> Pending:
+        """Sets a switch of this transaction; None deletes it. Raises BadSwitch."""
+        encoded = encode_switch(check_switch_name(name, self._limits), value, self._limits)
+        if name not in self._switches and encoded and len(self._switches) >= self._limits.switches_max:
+            raise BadSwitch(f"A transaction has at most {self._limits.switches_max} switches (switches_max)")
+        if encoded:
+            self._switches[name] = f"{UNKNOWN_VERSION} {encoded}"
+        else:
+            self._switches.pop(name, None)
+        return self._line.switch(name, encoded)
+
+    def report_progress(self, report: Any) -> Pending:
+        """Tells the client how far it is; a report that equals the last one changes nothing."""
+        encoded = msgspec.json.encode(report, order="deterministic")
+        if len(encoded) > self._limits.progress_bytes_max:
+            raise TooLarge(
+                f"A progress report of {len(encoded)} bytes is over progress_bytes_max"
+                f" ({self._limits.progress_bytes_max})"
+            )
+        return self._line.progress(encoded.decode())
+
+    def checkpoint(self, saved: Any = None) -> Pending:
+        """Stores the state now, with something of the step's own: a rerun finds it in `saved`."""
+        self._raw_saved = msgspec.json.encode(saved)
+        if len(self._raw_saved) > self._limits.output_bytes_max:
+            raise TooLarge(
+                f"A checkpoint of {len(self._raw_saved)} bytes is over output_bytes_max"
+                f" ({self._limits.output_bytes_max})"
+            )
+        return self._line.checkpoint(self._raw_saved)
+
+    def ask_to_end(self) -> None:
+        """The framework's: `cancelled` is true from now on."""
+        self._cancelled.set()
+
+
+class SilentLine:
+    """A line that leads nowhere, for calling a step by hand in a test."""
+
+    def __init__(self, said: Callable[[str, Any], None] | None = None) -> None:
+        self._said = said or (lambda _what, _value: None)
+
+    def progress(self, report: str) -> Pending:
+        return self._done("progress", report)
+
+    def switch(self, name: str, value: str) -> Pending:
+        return self._done("switch", (name, value))
+
+    def checkpoint(self, saved: bytes) -> Pending:
+        return self._done("checkpoint", saved)
+
+    def _done(self, what: str, value: Any) -> Pending:
+        self._said(what, value)
+        pending = Pending()
+        pending.future.set_result(None)
+        return pending

@@ -1,0 +1,111 @@
+"""What a step is: a typed function or class with a name. Its parameters are found by their names.
+
+    @step("shop/reserve", undo=release)
+    async def reserve(context: Context, input: Order, definition: ReserveDefinition) -> Reservation: ...
+
+`context`, `input`, `definition` and (for an undo) `output` may be left out. A parameter with a type other than Any is
+given as that type, checked; a step's result may be anything that msgspec can encode. `async def` runs in the event
+loop, an ordinary function in a thread. A class has `run`, and may have `undo`; it is made without arguments.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, get_type_hints
+
+import msgspec
+
+from datp.errors import BadDefinition
+from datp.model.ids import parse_name
+from datp.steps.context import Context
+
+MARK: Final = "__datp_step__"
+_PARAMETERS: Final = frozenset({"context", "input", "definition", "output"})
+
+S = TypeVar("S", bound=Callable[..., Any] | type)
+
+
+class Callee(msgspec.Struct, frozen=True):
+    """A function that is called with what it asks for by name."""
+
+    function: Callable[..., Any]
+    is_async: bool
+    wants: frozenset[str]
+    input_type: Any = Any
+    definition_type: Any = Any
+    output_type: Any = Any
+
+
+class StepType(msgspec.Struct, frozen=True):
+    """A step type, as nodes register it."""
+
+    name: str
+    description: str
+    run: Callee
+    undo: Callee | None = None
+    default_definition: dict[str, Any] = {}
+
+    def check_definition(self, definition: dict[str, Any]) -> Any:
+        """The definition as the step gets it; raises BadDefinition."""
+        return convert_definition(self.name, self.run, definition)
+
+
+def step(
+    name: str,
+    *,
+    description: str = "",
+    undo: Callable[..., Any] | None = None,
+    default_definition: dict[str, Any] | None = None,
+) -> Callable[[S], S]:
+    """Marks a function or class as the step type of this name."""
+    parse_name(name, "step type")
+
+    def mark(marked: S) -> S:
+        setattr(marked, MARK, _step_type(name, marked, description, undo, default_definition or {}))
+        return marked
+
+    return mark
+
+
+def convert_definition(name: str, callee: Callee, definition: dict[str, Any]) -> Any:
+    """The definition as the callee gets it; raises BadDefinition."""
+    if callee.definition_type is Any:
+        return definition
+    try:
+        return msgspec.convert(definition, callee.definition_type, strict=True)
+    except msgspec.ValidationError as error:
+        raise BadDefinition(f"step type {name}: {error}", field="with") from None
+
+
+def _step_type(
+    name: str, marked: Any, description: str, undo: Callable[..., Any] | None, default_definition: dict[str, Any]
+) -> StepType:
+    function = marked
+    if inspect.isclass(marked):
+        instance = marked()
+        function = getattr(instance, "run", None)
+        undo = undo or getattr(instance, "undo", None)
+        if function is None:
+            raise BadDefinition(f"step type {name}: the class {marked.__name__} has no method run", field="run")
+    sentence = description or (inspect.getdoc(marked) or "").split("\n")[0]
+    return StepType(name, sentence, _callee(name, function), _callee(name, undo) if undo else None, default_definition)
+
+
+def _callee(name: str, function: Callable[..., Any]) -> Callee:
+    parameters = inspect.signature(function).parameters
+    unknown = sorted(set(parameters) - _PARAMETERS)
+    if unknown:
+        raise BadDefinition(
+            f"step type {name}: parameter {unknown[0]!r} is not one of context, input, definition, output",
+            field=unknown[0],
+        )
+    hints = get_type_hints(function)
+    if "context" in hints and hints["context"] is not Context:
+        raise BadDefinition(f"step type {name}: the parameter context has the type Context", field="context")
+    return Callee(
+        function=function,
+        is_async=inspect.iscoroutinefunction(function),
+        wants=frozenset(parameters),
+        input_type=hints.get("input", Any),
+        definition_type=hints.get("definition", Any),
+        output_type=hints.get("output", Any),
+    )

@@ -1,0 +1,1 @@
+"""Events are run: begin with run_event.py."""

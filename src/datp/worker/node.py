@@ -1,0 +1,366 @@
+"""A node: one process of a node group, with its worker slots and its loops."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import platform
+import secrets
+from typing import Any, Final
+
+import msgspec
+
+from datp import __version__
+from datp.clock import Clock, FollowingClock
+from datp.definitions import Definitions
+from datp.errors import BadDefinition, StartRefused, StoreError
+from datp.hotstore.store import Store
+from datp.model.event import Event
+from datp.model.next_move import Park, Verdict
+from datp.model.status import Status
+from datp.service import Service
+from datp.settings import Settings, with_group
+from datp.steps.registry import Registry
+from datp.worker.admin import AdminDesk, AdminEvent
+from datp.worker.bell import Bell
+from datp.worker.leases import Renewer
+from datp.worker.run import Abandoned, Outbox, Run
+from datp.worker.run_event import run_event
+from datp.worker.run_step import Workbench, close_threads
+from datp.worker.slots import Slots
+from datp.worker.sweeper import Sweeper, Waker
+from datp.worker.taker import Taker
+from datp.worker.watchdog import Watchdog, interrupt
+
+log = logging.getLogger(__name__)
+
+ROLES: Final = ("worker", "wakeup")
+"""What a process may do. Every node sweeps, whatever its roles."""
+
+
+class Node:
+    """Start it, wait until it has ended, or stop it; everything else it does by itself."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        *,
+        url: str = "",
+        clock: Clock | None = None,
+        is_alone: bool = False,
+    ) -> None:
+        self.node_id = f"n{secrets.token_hex(5)}"
+        self.settings = settings
+        self.registry = registry
+        self.clock = clock or FollowingClock()
+        self.roles = parse_roles(settings.roles)
+        self.store = Store(url or settings.store_url, settings, self.clock)
+        self.definitions = Definitions(self.store)
+        self.ready = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.failure: BaseException | None = None
+        self._is_alone = is_alone
+        self._services: list[Service] = []
+        self._given_back: list[Run] = []
+        self._started_at_ms = 0
+        self._watch: asyncio.Task[None] | None = None
+
+    # ── start and stop ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """The node runs. Raises StartRefused or StoreError when it can't."""
+        await self.store.open()
+        try:
+            await self.definitions.reload()
+            self.settings = with_group(self.settings, self.definitions.group(self.settings.node_group))
+        except Exception:
+            await self.store.close()
+            raise
+        self._started_at_ms = self.clock.now_ms()
+        self.store.settings = self.settings
+        self._build()
+        for service in self._services:
+            service.start()
+        self.renewer.start()
+        self._watch = asyncio.create_task(self._watch_services(), name="watch")
+        await self._register()
+        if "worker" in self.roles:
+            self.taker.look()
+        self.ready.set()
+        log.info("node %s of group %s runs: %s", self.node_id, self.settings.node_group, ", ".join(self.roles))
+
+    def _build(self) -> None:
+        """The parts, each knowing only what it needs of the others."""
+        signal = asyncio.Event()
+        self.outbox = Outbox(signal.set)
+        self.bench = Workbench(
+            settings=self.settings,
+            clock=self.clock,
+            definitions=self.definitions,
+            registry=self.registry,
+            node_group=self.settings.node_group,
+            node_id=self.node_id,
+        )
+        self.slots = Slots(self.settings.workers, self._work, self.clock)
+        self.sweeper = Sweeper(self.store, self.settings, self.clock, at_once=self._is_alone)
+        self.waker = Waker(self.store, self.settings)
+        self.admin = AdminDesk(self.store, self.clock, self.node_id, self._handlers(), self._cancel_run)
+        self.taker = Taker(
+            self.store,
+            self.settings,
+            self.clock,
+            self.node_id,
+            self.slots,
+            self.outbox,
+            signal,
+            on_admin=self.admin.given,
+            on_branch_ended=self.sweeper.wake,
+            on_sleep=self.waker.sleeper_added if "wakeup" in self.roles else lambda _: None,
+        )
+        self.taker.paused = "worker" not in self.roles
+        self.renewer = Renewer(
+            self.store.url,
+            self.settings,
+            self.taker.in_hand,
+            on_lost=self._leases_lost,
+            on_failure=self._fail,
+        )
+        self.watchdog = Watchdog(self.taker.in_hand, self.settings, self.clock, self.renewer)
+        bell = Bell(self.store, self.taker, [self.settings.node_group, self.node_id])
+        self._services = [
+            self.taker,
+            bell,
+            self.watchdog,
+            self.sweeper,
+            self.admin,
+            _Every("register", self.settings.heartbeat_ms, self._register),
+            _Every("definitions", self.settings.definitions_look_ms, self._look_at_definitions),
+        ]
+        if "wakeup" in self.roles:
+            self._services.append(self.waker)
+
+    async def stop(self) -> None:
+        """Nothing more is taken; what runs may finish within the grace, the rest is given back. Then it has ended."""
+        if not self.ready.is_set() or self.ended.is_set():
+            self.ended.set()
+            return
+        log.info("node %s stops", self.node_id)
+        self.taker.draining = True
+        while self.slots.waiting:
+            self._given_back.append(self.slots.waiting.popleft())
+        await self._give_back()
+        await self._until_nothing_runs(self.settings.shutdown_grace_ms / 1000)
+        for run in list(self.taker.in_hand.values()):
+            interrupt(run, "shutdown")
+        await self._until_nothing_runs(self.settings.cancel_grace_ms / 1000)
+        await self.slots.close()
+        if self.failure is None:
+            await self._say_goodbye()
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        for service in self._services:
+            await service.stop()
+        await self.renewer.stop()
+        close_threads(self.bench)
+        await self.store.close()
+        self.ended.set()
+
+    async def _say_goodbye(self) -> None:
+        """What ended is stored, what was not begun or finished is given back, and the node is off the list."""
+        try:
+            await asyncio.wait_for(self.taker.settle(), self.settings.store_timeout_ms / 1000)
+            await self._give_back()
+            async with self.store.turn() as turn:
+                turn.register_node(self.node_id, "")
+        except (StoreError, TimeoutError) as error:
+            log.warning("node %s could not say goodbye: %s", self.node_id, error)
+
+    async def _until_nothing_runs(self, within_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.slots.quiet.wait(), within_s)
+
+    async def _give_back(self) -> None:
+        runs, self._given_back = self._given_back, []
+        if not runs:
+            return
+        async with self.store.turn() as turn:
+            reply = turn.give_back([(run.tx_id, run.token) for run in runs])
+        if reply.error is not None:
+            log.warning("%d transactions could not be given back: %s", len(runs), reply.error)
+        for run in runs:
+            self.taker.let_go(run.token)
+
+    async def _watch_services(self) -> None:
+        """A loop that can't go on stops the node: better a node that is seen to be gone than half a one."""
+        ends = [asyncio.create_task(service.ended()) for service in self._services]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+        failed = next((service for service in self._services if service.failure is not None), None)
+        if failed is not None and failed.failure is not None:
+            self._fail(failed.failure)
+
+    def _fail(self, failure: BaseException) -> None:
+        if self.failure is None:
+            self.failure = failure
+            log.error("node %s can't go on: %s", self.node_id, failure)
+            self._stopping_task = asyncio.ensure_future(self.stop())
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _work(self, run: Run) -> None:
+        """What a slot does with one transaction."""
+        try:
+            await run_event(run, self.bench)
+        except Abandoned as why:
+            if str(why) == "shutdown":
+                self._given_back.append(run)
+            else:
+                log.warning("%s: this node goes on no more with it: %s", run.tx_id, why)
+                self.taker.let_go(run.token)
+            return
+        except Exception as error:
+            log.exception("%s can't be run", run.tx_id)
+            run.move = Park(f"the engine failed to run it: {type(error).__name__}: {error}", Event("continue"))
+            run.state = b""
+        self.outbox.post(run)
+
+    def _leases_lost(self, tokens: list[str]) -> None:
+        """Somebody else runs these now, or will."""
+        for token in tokens:
+            run = self.taker.in_hand.get(token)
+            if run is not None:
+                interrupt(run, "lease")
+
+    def _cancel_run(self, event: AdminEvent) -> None:
+        """The store asks that a run ends: its verdict has been stored."""
+        run = self.taker.in_hand.get(event.token)
+        if run is not None:
+            run.verdict = Verdict(Status(event.status), event.note)
+            self.watchdog.ask_to_end(run)
+
+    # ── what it tells, and what it is told ───────────────────────────────────────────────────────────────────
+
+    async def _register(self) -> None:
+        async with self.store.turn() as turn:
+            reply = turn.register_node(self.node_id, msgspec.json.encode(self.record()).decode())
+        self.clock.heard(reply.value)
+
+    def record(self) -> dict[str, Any]:
+        """What the node says of itself."""
+        return {
+            "nodeGroup": self.settings.node_group,
+            "nodeId": self.node_id,
+            "appVersion": self.settings.app_version,
+            "datpVersion": __version__,
+            "buildTime": self.settings.build_time,
+            "stepTypes": [
+                {"name": t.name, "description": t.description, "defaultDefinition": t.default_definition}
+                for t in self.registry
+            ],
+            "roles": list(self.roles),
+            "workers": self.slots.count,
+            "busy": self.slots.busy,
+            "paused": self.taker.paused or self.taker.draining,
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "startedAt": self._started_at_ms,
+        }
+
+    async def _look_at_definitions(self) -> None:
+        if await self.definitions.refresh():
+            self._take_over_settings()
+
+    def _take_over_settings(self) -> None:
+        """What the group shares is in force, from the next use of each setting on."""
+        try:
+            changed = with_group(self.settings, self.definitions.group(self.settings.node_group))
+        except (BadDefinition, StartRefused) as error:
+            log.error("the settings of group %s are left as they were: %s", self.settings.node_group, error)
+            return
+        if changed == self.settings:
+            return
+        if changed.workers != self.settings.workers:
+            self.slots.resize(changed.workers)
+        self.settings = self.store.settings = self.bench.settings = self.taker.settings = changed
+        self.watchdog.settings = self.sweeper.settings = self.waker.settings = self.renewer.settings = changed
+        self.bench.forget_prepared()
+        self.taker.look()
+
+    def _handlers(self) -> dict[str, Any]:
+        return {
+            "ping": self._on_ping,
+            "reload-definitions": self._on_reload,
+            "reload-settings": self._on_reload,
+            "set-workers": self._on_set_workers,
+            "pause": self._on_pause,
+            "resume": self._on_resume,
+            "drain": self._on_drain,
+        }
+
+    async def _on_ping(self, args: dict[str, Any]) -> Any:
+        return {"busy": self.slots.busy, "workers": self.slots.count}
+
+    async def _on_reload(self, args: dict[str, Any]) -> Any:
+        await self.definitions.reload()
+        self._take_over_settings()
+        return {"pipelines": len(await self.definitions.pipelines())}
+
+    async def _on_set_workers(self, args: dict[str, Any]) -> Any:
+        workers = args.get("workers")
+        if not isinstance(workers, int) or isinstance(workers, bool) or not 0 <= workers <= 10_000:
+            raise BadDefinition("set-workers needs workers: a number from 0 to 10000")
+        self.slots.resize(workers)
+        self.taker.look()
+        await self._register()
+        return {"workers": workers}
+
+    async def _on_pause(self, args: dict[str, Any]) -> Any:
+        self.taker.paused = True
+        await self._register()
+        return {"paused": True}
+
+    async def _on_resume(self, args: dict[str, Any]) -> Any:
+        self.taker.paused = "worker" not in self.roles
+        self.taker.draining = False
+        self.taker.look()
+        await self._register()
+        return {"paused": self.taker.paused}
+
+    async def _on_drain(self, args: dict[str, Any]) -> Any:
+        """Answers when nothing is in hand any more."""
+        self.taker.draining = True
+        await self.taker.empty.wait()
+        await self._register()
+        return {"inHand": 0}
+
+
+class _Every(Service):
+    """Something small, done again and again."""
+
+    def __init__(self, name: str, interval_ms: int, work: Any) -> None:
+        super().__init__(name)
+        self._interval_s = interval_ms / 1000
+        self._work = work
+
+    async def turn(self) -> None:
+        await self.pause(self._interval_s)
+        if not self.stopping.is_set():
+            await self._work()
+
+
+def parse_roles(roles: str) -> tuple[str, ...]:
+    """The roles, each known; raises StartRefused."""
+    named = tuple(dict.fromkeys(part.strip() for part in roles.split(",") if part.strip()))
+    for role in named:
+        if role not in ROLES:
+            raise StartRefused(f"There is no role {role!r}; roles are {', '.join(ROLES)}")
+    if not named:
+        raise StartRefused(f"A node needs a role; roles are {', '.join(ROLES)}")
+    return named

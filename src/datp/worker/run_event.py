@@ -1,0 +1,142 @@
+"""How an event is run. Read this first: it is what the whole engine is about.
+
+A node takes a transaction with its event, its steps run one after the other, each outcome is a move, and the first
+move that is not another step ends the run: it is stored, with the state, by one script.
+"""
+
+from datp.errors import BrokenState, NotFound
+from datp.hotstore.store import Taken
+from datp.model.event import Event, decode_event
+from datp.model.ids import NodeGroup, NodeId, TransactionId
+from datp.model.next_move import (
+    BranchResult,
+    Complete,
+    Here,
+    Joined,
+    Move,
+    Park,
+    RunStep,
+    Verdict,
+    conclude_by_verdict,
+    first_move,
+    next_move,
+)
+from datp.model.status import Status
+from datp.model.transaction import Transaction, decode_transaction, encode_transaction
+from datp.worker.run import Abandoned, Run, VerdictCame
+from datp.worker.run_step import Workbench, decode_branch_result, run_step
+
+
+async def run_event(run: Run, bench: Workbench) -> None:
+    """Run one event: its steps run, and what follows is ready to be stored."""
+    try:
+        run.move = await _run(run, bench)
+    except (BrokenState, NotFound) as error:
+        run.move = Park(str(error), _stored_event(run.taken))
+        run.state = b""
+        return
+    run.state = _document(run, bench)
+
+
+async def _run(run: Run, bench: Workbench) -> Move:
+    here = _here(run, bench)
+    try:
+        move = await _begin(run, here, bench)
+        while isinstance(move, RunStep):
+            move = await _run_one(move, run, here, bench)
+        return move
+    except VerdictCame as came:
+        return await _end_with(came.verdict, run, here, bench)
+
+
+async def _begin(run: Run, here: Here, bench: Workbench) -> Move:
+    """The event's first move; or, for a run whose outcome came second, what its verdict asks for."""
+    if run.transaction is not None and run.verdict is not None:
+        return conclude_by_verdict(run.transaction, run.verdict, here)
+    taken = run.taken
+    transaction = run.transaction = decode_transaction(taken.state)
+    if not bench.definitions.has(transaction.versions):
+        await bench.definitions.load(transaction.versions.items())
+    verdict = Verdict(Status(taken.verdict), taken.verdict_note) if taken.verdict else None
+    return first_move(transaction, decode_event(taken.event), here, verdict=verdict, joined=_joined(taken))
+
+
+async def _run_one(move: RunStep, run: Run, here: Here, bench: Workbench) -> Move:
+    """The step of one entry runs; returns what follows."""
+    transaction = run.transaction
+    assert transaction is not None
+    run.at = move.at
+    _check_interruption(run)
+    if move.checkpoint:
+        run.checkpoint(None)
+        await run.heard()
+    result, step = await run_step(run, bench)
+    if run.has_said:
+        await run.heard()
+    here.now_ms = bench.clock.now_ms()
+    here.chance = bench.chance()
+    return next_move(transaction, move.at, result, here, step)
+
+
+def _check_interruption(run: Run) -> None:
+    """What came between two steps: a verdict, a lost lease, the end of the node."""
+    if run.interrupted == "cancel" and run.verdict is not None:
+        raise VerdictCame(run.verdict)
+    if run.interrupted in ("lease", "shutdown"):
+        raise Abandoned(run.interrupted)
+    run.interrupted = ""
+
+
+async def _end_with(verdict: Verdict, run: Run, here: Here, bench: Workbench) -> Move:
+    """A deadline or a cancel came first: what is open ends, and what was done is undone, here as far as it can."""
+    assert run.transaction is not None
+    run.interrupted = ""
+    run.verdict = None
+    here.now_ms = bench.clock.now_ms()
+    move = conclude_by_verdict(run.transaction, verdict, here)
+    while isinstance(move, RunStep):
+        move = await _run_one(move, run, here, bench)
+    return move
+
+
+def _here(run: Run, bench: Workbench) -> Here:
+    return Here(
+        tx_id=TransactionId(run.tx_id),
+        node_group=NodeGroup(bench.node_group),
+        node_id=NodeId(bench.node_id),
+        now_ms=bench.clock.now_ms(),
+        limits=bench.settings,
+        pipeline=bench.definitions.pipeline,
+        chance=bench.chance(),
+    )
+
+
+def _joined(taken: Taken) -> Joined | None:
+    """The branches' results, in the order in which they were started."""
+    if not taken.join:
+        return None
+    results: list[BranchResult] = []
+    for branch_id in taken.join[":order"].decode().split():
+        results.append(decode_branch_result(taken.join[branch_id]))
+    return Joined(int(taken.join[":need"]), results)
+
+
+def _stored_event(taken: Taken) -> Event:
+    try:
+        return decode_event(taken.event)
+    except ValueError:
+        return Event("continue")
+
+
+def _document(run: Run, bench: Workbench) -> bytes:
+    """The document as it is to be stored; a final one refers to the output that is stored beside it."""
+    transaction: Transaction | None = run.transaction
+    assert transaction is not None
+    if isinstance(run.move, Complete):
+        transaction.hand_over_output()
+    state = encode_transaction(transaction)
+    if len(state) > bench.settings.state_bytes_max:
+        note = f"the state has {len(state)} bytes, more than state_bytes_max allows"
+        run.move = Complete(Status.INTERNAL_ERROR, b"null", note)
+        return run.taken.state
+    return state

@@ -1,0 +1,353 @@
+"""How one step is run: it is given what it asks for, and whatever it does becomes a result that next_move knows."""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from datp.clock import Clock
+from datp.definitions import Definitions
+from datp.errors import BadDefinition, BadRequest, NotFound
+from datp.model.flow import FlowEntry
+from datp.model.ids import TransactionId
+from datp.model.next_move import BranchResult
+from datp.model.outcome import (
+    Aborted,
+    Branch,
+    Calls,
+    Ended,
+    Failed,
+    Forks,
+    Parallel,
+    Poisoned,
+    RetryLater,
+    RunPipeline,
+    RunResult,
+    Sleeps,
+    Success,
+    WaitForSwitch,
+)
+from datp.model.pipeline import StepDefinition, duration_ms, needed
+from datp.model.status import Status
+from datp.model.switches import check_switch_name
+from datp.model.transaction import Transaction, step_id
+from datp.settings import Settings
+from datp.steps.context import Context
+from datp.steps.contract import Callee, convert_definition
+from datp.steps.registry import Registry
+from datp.worker.run import NEVER, Abandoned, Run, VerdictCame
+
+log = logging.getLogger("datp.step")
+
+decode_branch_result = msgspec.json.Decoder(BranchResult).decode
+
+
+class Prepared(msgspec.Struct):
+    """A step of a pipeline version, bound to the code that runs it; or what stands in the way."""
+
+    step: StepDefinition | None
+    callee: Callee | None = None
+    definition: Any = None
+    decode_input: Callable[[bytes], Any] = msgspec.json.decode
+    decode_output: Callable[[bytes], Any] = msgspec.json.decode
+    timeout_s: float = 0.0
+    undoable: bool = False
+    problem: RunResult | None = None
+
+
+class Workbench:
+    """What running a step needs, beside the transaction."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        clock: Clock,
+        definitions: Definitions,
+        registry: Registry,
+        node_group: str,
+        node_id: str,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.definitions = definitions
+        self.registry = registry
+        self.node_group = node_group
+        self.node_id = node_id
+        self.chance = random.random
+        self.threads = ThreadPoolExecutor(settings.threads_max, "step")
+        self._prepared: dict[tuple[str, str, str, bool], Prepared] = {}
+
+    def prepared(self, transaction: Transaction, entry: FlowEntry) -> Prepared:
+        """The step of this entry, bound once for each pipeline version."""
+        if entry.of:
+            name, _, version = entry.of.partition("@")
+        else:
+            pipeline = transaction.flow[entry.p]
+            name, version = pipeline.name, pipeline.pipeline_version
+        key = (name, version, entry.name, entry.undo_of >= 0)
+        found = self._prepared.get(key)
+        if found is None:
+            found = self._prepared[key] = self._prepare(*key)
+        return found
+
+    def forget_prepared(self) -> None:
+        """Settings changed: what was bound with the old ones is bound again."""
+        self._prepared.clear()
+
+    def _prepare(self, name: str, version: str, step_name: str, is_undo: bool) -> Prepared:
+        step = self.definitions.pipeline(name, version).steps[
+            self.definitions.pipeline(name, version).index_of[step_name]
+        ]
+        if step.pipeline or step.parallel:
+            return Prepared(step)
+        wanted, given = step.step, step.with_
+        if is_undo and step.undo:
+            wanted, given = step.undo.step, step.undo.with_
+        step_type = self.registry.get(wanted)
+        if step_type is None:
+            reason = f"node group {self.node_group} has no step type {wanted} (pipeline {name}, step {step_name})"
+            return Prepared(step, problem=Poisoned(reason))
+        callee = step_type.undo if is_undo and not step.undo else step_type.run
+        if callee is None:
+            return Prepared(step, problem=Poisoned(f"step type {wanted} doesn't say how it is undone"))
+        try:
+            definition = convert_definition(wanted, callee, given)
+        except BadDefinition as error:
+            return Prepared(step, problem=Ended(Status.INTERNAL_ERROR, b"null", f"bad definition: {error}"))
+        timeout_ms = duration_ms(step.timeout, "timeout") or self.settings.step_timeout_ms
+        return Prepared(
+            step=step,
+            callee=callee,
+            definition=definition,
+            decode_input=_decoder(callee.input_type),
+            decode_output=_decoder(callee.output_type),
+            timeout_s=timeout_ms / 1000,
+            undoable=not is_undo and (step.undo is not None or step_type.undo is not None),
+        )
+
+
+async def run_step(run: Run, bench: Workbench) -> tuple[RunResult, StepDefinition | None]:
+    """The step at `run.at` has run; its result, and its definition."""
+    transaction = run.transaction
+    assert transaction is not None
+    entry = transaction.flow[run.at]
+    prepared = bench.prepared(transaction, entry)
+    if prepared.problem is not None:
+        return prepared.problem, prepared.step
+    entry.ts2 = entry.ts2 or bench.clock.now_ms()
+    entry.node_id = bench.node_id
+    if prepared.callee is None:
+        assert prepared.step is not None
+        return await _call_out(transaction, prepared.step, bench), prepared.step
+    context = run.context = _context(run, transaction, entry, bench)
+    try:
+        arguments = _arguments(prepared, transaction, entry, context)
+    except msgspec.DecodeError as error:
+        note = f"the input doesn't fit: {error}"
+        return Ended(Status.FAILED, _encode({"error": note}), note), prepared.step
+    result = await _run_within(run, prepared, arguments, context, transaction, entry, bench)
+    run.context = None
+    return result, prepared.step
+
+
+async def _run_within(
+    run: Run,
+    prepared: Prepared,
+    arguments: dict[str, Any],
+    context: Context,
+    transaction: Transaction,
+    entry: FlowEntry,
+    bench: Workbench,
+) -> RunResult:
+    """Calls the step's code, within its time, and turns whatever comes of it into a result."""
+    callee = prepared.callee
+    assert callee is not None
+    run.step_ends_at = bench.clock.monotonic() + prepared.timeout_s
+    try:
+        if callee.is_async:
+            outcome = await callee.function(**arguments)
+        else:
+            outcome = await asyncio.get_running_loop().run_in_executor(
+                bench.threads, lambda: callee.function(**arguments)
+            )
+        run.step_ends_at = NEVER
+        return await _result_of(outcome, context, transaction, entry, prepared, bench)
+    except asyncio.CancelledError:
+        return _interrupted(run, prepared)
+    except (VerdictCame, Abandoned):
+        raise
+    except Exception as error:
+        context.log.exception("%s: step %s raised", run.tx_id, entry.name)
+        return Ended(Status.INTERNAL_ERROR, b"null", f"{type(error).__name__}: {error}", retryable=True)
+    finally:
+        run.step_ends_at = NEVER
+
+
+def _interrupted(run: Run, prepared: Prepared) -> RunResult:
+    """The step was stopped from outside; says what that means."""
+    task = asyncio.current_task()
+    if not run.interrupted:
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError  # the node itself is being torn down
+        return Ended(Status.INTERNAL_ERROR, b"null", "the step cancelled itself", retryable=True)
+    if task is not None:
+        task.uncancel()
+    why, run.interrupted = run.interrupted, ""
+    if why == "timeout":
+        return Ended(Status.TIMEOUT, b"null", f"the step took longer than {prepared.timeout_s:g} s", retryable=True)
+    if why == "cancel":
+        assert run.verdict is not None, "a run is interrupted by a cancel only with its verdict"
+        raise VerdictCame(run.verdict)
+    raise Abandoned(why)
+
+
+def _context(run: Run, transaction: Transaction, entry: FlowEntry, bench: Workbench) -> Context:
+    taken = run.taken
+    return Context(
+        tx_id=TransactionId(run.tx_id),
+        idempotency_key=step_id(TransactionId(run.tx_id), entry),
+        step_name=entry.name,
+        attempt=1 + entry.attempt + taken.losses,
+        owner=taken.owner,
+        external_id=taken.external_id,
+        transaction_type=taken.type,
+        node_group=bench.node_group,
+        node_id=bench.node_id,
+        metadata=transaction.metadata,
+        woken_by=taken.woken,
+        deadline_ms=taken.deadline_ms,
+        switches=taken.switches,
+        saved=bytes(entry.saved),
+        limits=bench.settings,
+        line=run,
+        log=log,
+    )
+
+
+def _arguments(prepared: Prepared, transaction: Transaction, entry: FlowEntry, context: Context) -> dict[str, Any]:
+    """What the step asked for, by name. Raises msgspec.DecodeError for an input of another type."""
+    assert prepared.callee is not None
+    wants = prepared.callee.wants
+    arguments: dict[str, Any] = {}
+    if "context" in wants:
+        arguments["context"] = context
+    if "definition" in wants:
+        arguments["definition"] = prepared.definition
+    if "input" in wants:
+        arguments["input"] = prepared.decode_input(transaction.input_of(entry))
+    if "output" in wants:
+        undone = transaction.flow[entry.undo_of] if entry.undo_of >= 0 else entry
+        arguments["output"] = prepared.decode_output(transaction.output_of(undone))
+    return arguments
+
+
+async def _result_of(
+    outcome: Any,
+    context: Context,
+    transaction: Transaction,
+    entry: FlowEntry,
+    prepared: Prepared,
+    bench: Workbench,
+) -> RunResult:
+    """What a step returned, as a result; anything that is not an outcome is its output."""
+    try:
+        match outcome:
+            case None:
+                return Ended(Status.SUCCESS, undoable=prepared.undoable)
+            case Success(output, note):
+                return Ended(Status.SUCCESS, _output(output, bench), note, undoable=prepared.undoable)
+            case Failed(output, note):
+                return Ended(Status.FAILED, _output(output, bench), note)
+            case Aborted(output, note):
+                return Ended(Status.ABORTED, _output(output, bench), note)
+            case RetryLater(after_ms, note):
+                return Sleeps(_wait(after_ms), note=note)
+            case WaitForSwitch(switch, timeout_ms, note):
+                name = check_switch_name(switch, bench.settings)
+                return Sleeps(_wait(timeout_ms), name, context.read_switch(name).version, note)
+            case RunPipeline() | Parallel() if entry.undo_of >= 0:
+                return Ended(Status.INTERNAL_ERROR, b"null", "an undo can't start pipelines")
+            case RunPipeline(name, given):
+                return await _calls(name, given, transaction, bench)
+            case Parallel(branches, join):
+                return await _forks(branches, join, transaction, bench)
+            case _:
+                return Ended(Status.SUCCESS, _output(outcome, bench), undoable=prepared.undoable)
+    except BadRequest as error:
+        return Ended(Status.INTERNAL_ERROR, b"null", str(error))
+
+
+async def _call_out(transaction: Transaction, step: StepDefinition, bench: Workbench) -> RunResult:
+    """The two step types that the engine itself knows."""
+    try:
+        if step.parallel:
+            branches = [Branch(branch.pipeline, branch.input) for branch in step.parallel.branches]
+            return await _forks(branches, step.parallel.join, transaction, bench)
+        return await _calls(step.pipeline, msgspec.UNSET, transaction, bench)
+    except BadRequest as error:
+        return Ended(Status.INTERNAL_ERROR, b"null", str(error))
+
+
+async def _calls(name: str, given: Any, transaction: Transaction, bench: Workbench) -> RunResult:
+    try:
+        pinned = await bench.definitions.pin(name, transaction.versions)
+    except NotFound as error:
+        return Poisoned(str(error))
+    return Calls(pinned, b"" if given is msgspec.UNSET else _output(given, bench))
+
+
+async def _forks(branches: list[Branch], join: str | int, transaction: Transaction, bench: Workbench) -> RunResult:
+    most = bench.settings.parallel_width_max
+    if not 1 <= len(branches) <= most:
+        raise BadDefinition(f"parallel needs 1 to {most} branches (parallel_width_max), not {len(branches)}")
+    need = needed(join, len(branches))
+    pinned = []
+    for branch in branches:
+        try:
+            pipeline = await bench.definitions.pin(branch.pipeline, transaction.versions)
+        except NotFound as error:
+            return Poisoned(str(error))
+        pinned.append((pipeline, b"" if branch.input is msgspec.UNSET else _output(branch.input, bench)))
+    return Forks(pinned, need, str(join))
+
+
+def _output(value: Any, bench: Workbench) -> bytes:
+    encoded = _encode(value)
+    if len(encoded) > bench.settings.output_bytes_max:
+        raise BadRequest(
+            f"its output has {len(encoded)} bytes, more than output_bytes_max ({bench.settings.output_bytes_max})"
+        )
+    return encoded
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
+        raise BadRequest(f"its output can't be written as JSON: {error}") from None
+
+
+def _wait(ms: int | None) -> int | None:
+    if ms is None:
+        return None
+    return duration_ms(ms, "after_ms")
+
+
+def _decoder(wanted: Any) -> Callable[[bytes], Any]:
+    decoder = msgspec.json.Decoder(wanted) if wanted is not Any else msgspec.json.Decoder()
+    return decoder.decode
+
+
+def close_threads(bench: Workbench) -> None:
+    """Threads that still run a step are left to end by themselves; none begins another."""
+    with contextlib.suppress(RuntimeError):
+        bench.threads.shutdown(wait=False, cancel_futures=True)

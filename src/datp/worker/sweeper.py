@@ -1,0 +1,118 @@
+"""Sweeping: expired leases go back to their queues, deadlines and verdicts are enforced. On every node."""
+
+import asyncio
+import contextlib
+import logging
+
+from datp.clock import Clock
+from datp.hotstore.store import Happened, Store, Swept
+from datp.service import Service
+from datp.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_SENTENCES = {
+    "REQUEUED": "lost its lease (loss %s) and is queued again",
+    "PARKED": "is on the exception list: it lost its lease %s times",
+    "FENCED": "ran past the grace after its verdict (%s); it is taken from its node",
+    "RAISED": "could not be swept: %s",
+}
+
+
+class Sweeper(Service):
+    """Every `sweep_interval_ms`, or when something is due earlier."""
+
+    def __init__(self, store: Store, settings: Settings, clock: Clock, *, at_once: bool = False) -> None:
+        super().__init__("sweeper")
+        self.settings = settings
+        self._store = store
+        self._clock = clock
+        self._at_once = at_once
+        self._awake = _Alarm(self)
+
+    def wake(self) -> None:
+        """Something may be due now: a branch has ended, and others are to be cancelled."""
+        self._awake.ring()
+
+    async def turn(self) -> None:
+        want = self.settings.batch_size_max
+        async with self._store.turn() as turn:
+            replies = [turn.reap(partition, want, at_once=self._at_once) for partition in range(self._store.partitions)]
+        swept = [reply.value for reply in replies]
+        self._at_once = False
+        for one in swept:
+            for happened in one.happened:
+                _tell(happened)
+        if any(len(one.happened) >= want for one in swept):
+            return
+        await self._awake.sleep(next_pause_s(swept, self.settings.sweep_interval_ms))
+
+
+class Waker(Service):
+    """Sleepers go back to their queues when their time comes. The role `wakeup`, on any number of nodes."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        super().__init__("waker")
+        self.settings = settings
+        self._store = store
+        self._awake = _Alarm(self)
+
+    def wake(self) -> None:
+        self._awake.ring()
+
+    def sleeper_added(self, wake_in_ms: int) -> None:
+        """This node has just stored a sleeper; it may be due before the next look."""
+        self._awake.ring_in(wake_in_ms / 1000)
+
+    async def turn(self) -> None:
+        want = self.settings.wake_batch
+        async with self._store.turn() as turn:
+            replies = [turn.wake_due(partition, want) for partition in range(self._store.partitions)]
+        swept = [reply.value for reply in replies]
+        for one in swept:
+            for happened in one.happened:
+                if happened.what == "PARKED":
+                    log.error("%s was asleep, but there is no state; it is on the exception list", happened.tx_id)
+        if any(len(one.happened) >= want for one in swept):
+            return
+        await self._awake.sleep(next_pause_s(swept, self.settings.wake_interval_ms))
+
+
+def next_pause_s(swept: list[Swept], interval_ms: int) -> float:
+    """Until the first thing is due, but not longer than the interval."""
+    pauses = [one.next_due_ms - one.now_ms for one in swept if one.next_due_ms is not None]
+    return max(1.0, min([interval_ms, *pauses])) / 1000
+
+
+def _tell(happened: Happened) -> None:
+    sentence = _SENTENCES.get(happened.what)
+    if sentence:
+        log.warning("%s " + sentence, happened.tx_id, happened.detail)
+
+
+class _Alarm:
+    """A pause that can be cut short, now or at a time."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._rung = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._ends_at = float("inf")
+
+    def ring(self) -> None:
+        self._rung.set()
+
+    def ring_in(self, seconds: float) -> None:
+        """The pause that is, or is to come, ends at the latest then."""
+        at = self._loop.time() + seconds
+        if at < self._ends_at:
+            self._ends_at = at
+            self._loop.call_at(at, self._rung.set)
+
+    async def sleep(self, seconds: float) -> None:
+        self._ends_at = self._loop.time() + seconds
+        if not self._service.stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._rung.wait(), seconds)
+        self._rung.clear()
+        self._ends_at = float("inf")
