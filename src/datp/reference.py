@@ -158,7 +158,7 @@ def _script(name: str, script: Script) -> Iterator[str]:
     results = [match for line in contract.returns.splitlines() if (match := _RESULT.fullmatch(line))]
     if told:
         yield f"Returns {_text(' '.join(told))}."
-    answers = [(f"`{match[1]}`", "done", match[2] or "") for match in results]
+    answers = [(f"`{match[1]}`", "answered", match[2] or "") for match in results]
     answers += [(f"`{code}`", "refused", says) for code, says in script.refuses.items()]
     if answers:
         yield _table(("result", "", "with"), answers)

@@ -77,7 +77,7 @@ def classes() -> dict[str, set[str]]:
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
-                found[node.name] = {named for item in node.body for named in _named(item)}
+                found.setdefault(node.name, set()).update(named for item in node.body for named in _named(item))
             elif isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("NewType("):
                 found[ast.unparse(node.targets[0])] = set()
     return found

@@ -5,6 +5,7 @@ Everything is checked here, before the first call: what is wrong is refused with
 
 import asyncio
 import hashlib
+import random
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -83,6 +84,8 @@ class Transactions:
     def __init__(self, store: Store, definitions: Definitions) -> None:
         self._store = store
         self._definitions = definitions
+        # Ids must be unique, not secret: seeded once, because asking the system for each costs as much as all the rest.
+        self._chance = random.Random(secrets.randbits(128))
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,18 +131,19 @@ class Transactions:
         if not self._definitions.pipeline(name, pipeline.version).is_transaction_type:
             raise BadRequest(f"Pipeline {name} can't be started by clients", field="transactionType")
         given = encode_checked(request.input, "input", settings.input_bytes_max)
-        encode_checked(request.metadata, "metadata", settings.metadata_bytes_max)
+        if request.metadata:
+            encode_checked(request.metadata, "metadata", settings.metadata_bytes_max)
         deadline = pipeline.deadline_ms if request.deadline is None else duration_ms(request.deadline, "deadline")
         if request.external_id is None:
             external_id, request_hash = "", ""
-            partition = Partition(secrets.randbelow(self._store.partitions))
+            partition = Partition(self._chance.randrange(self._store.partitions))
         else:
             external_id = parse_external_id(request.external_id, settings.external_id_length_max)
             partition = Partition(self._store.partition_for_external_id(owner, external_id))
             said = msgspec.json.encode([name, request.input, request.metadata, deadline], order="deterministic")
             request_hash = hashlib.sha256(said).hexdigest()[:32]
         now_ms = self._store.clock.now_ms()
-        tx_id = new_transaction_id(partition, now_ms, secrets.randbits(RANDOM_BITS))
+        tx_id = new_transaction_id(partition, now_ms, self._chance.getrandbits(RANDOM_BITS))
         state = encode_transaction(new_transaction(pipeline, given, request.metadata, now_ms))
         return _start_item(tx_id, owner, external_id, request_hash, name, pipeline, deadline), state
 
@@ -326,13 +330,14 @@ def _shown_entry(tx_id: TransactionId, transaction: Transaction, entry: FlowEntr
 
 def encode_checked(value: Any, field: str, most: int) -> bytes:
     """The value as JSON, if it is within its limits. Raises BadRequest."""
-    _check_nesting(value, field)
     try:
         encoded = msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError, UnicodeError) as error:
+    except (TypeError, ValueError, OverflowError, UnicodeError, RecursionError) as error:
         raise BadRequest(f"{field} can't be written as JSON: {error}", field=field) from None
     if len(encoded) > most:
         raise TooLarge(f"{field} has {len(encoded)} bytes, more than {field}_bytes_max ({most})", field=field)
+    if encoded.count(b"[") + encoded.count(b"{") > NESTING_MAX:
+        _check_nesting(value, field)
     return encoded
 
 

@@ -226,7 +226,7 @@ class Connection:
         pool = ConnectionPool.from_url(self._url, **options)
         if shard is not None:
             pool.connection_kwargs.update(host=shard[0], port=shard[1])
-        return Redis(connection_pool=pool)
+        return Redis.from_pool(pool)
 
     async def _discover(self) -> None:
         try:

@@ -36,11 +36,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def _base32(number: int, width: int) -> str:
-    characters = [""] * width
-    for place in range(width - 1, -1, -1):
-        characters[place] = _ALPHABET[number & 31]
-        number >>= 5
-    return "".join(characters)
+    """The number's last `width` digits, two at a time."""
+    pairs = []
+    for _ in range(width // 2):
+        pairs.append(_PARTITION_TEXT[number & 1023])
+        number >>= 10
+    pairs.reverse()
+    return (_ALPHABET[number & 31] if width & 1 else "") + "".join(pairs)
 
 
 def new_transaction_id(partition: Partition, now_ms: int, chance: int) -> TransactionId:

@@ -255,7 +255,7 @@ def _start_pipeline(transaction: Transaction, pipeline: FlowEntry, here: Here) -
     pipeline.ts2 = here.now_ms
     pipeline.node_id = here.node_id
     definition = here.pipeline(pipeline.name, pipeline.pipeline_version)
-    first = _add_step(transaction, pipeline, definition.steps[0], 1, f"{pipeline.i}.input", here)
+    first = _add_step(transaction, pipeline, definition.steps[0], 1, transaction.input_source(pipeline), here)
     return RunStep(first.i, checkpoint=definition.steps[0].checkpoint)
 
 
@@ -271,14 +271,14 @@ def _after_step(transaction: Transaction, entry: FlowEntry, here: Here) -> Move:
     if len(transaction.flow) >= here.limits.flow_length_max:
         return _overgrown(transaction, pipeline, here)
     following = definition.steps[place]
-    added = _add_step(transaction, pipeline, following, place + 1, f"{entry.i}.output", here)
+    added = _add_step(transaction, pipeline, following, place + 1, transaction.output_source(entry), here)
     return RunStep(added.i, checkpoint=following.checkpoint)
 
 
 def _pipeline_ended(transaction: Transaction, pipeline: FlowEntry, last: FlowEntry, here: Here) -> Move:
     """The pipeline has its last step's status, output and note; its caller goes on, or the transaction ends."""
     pipeline.ts3, pipeline.status, pipeline.note = here.now_ms, last.status, last.note
-    pipeline.output_ref = transaction.source(f"{last.i}.output")
+    pipeline.output_ref = transaction.output_source(last)
     if pipeline.p < 0:
         return _conclude(transaction, Status(last.status), transaction.output_of(pipeline), last.note, here)
     return Requeue("out", NodeGroup(pipeline.return_group), Event("return", pipeline.p))
@@ -300,7 +300,7 @@ def _call_pipeline(transaction: Transaction, caller: FlowEntry, call: Calls, her
         node_group=pipeline.group,
         return_group=here.node_group,
         ts1=here.now_ms,
-        **_given(transaction, call.input, f"{caller.i}.input"),
+        **_given(transaction, call.input, caller),
     )
     transaction.flow.append(child)
     return Requeue("in", pipeline.group, Event("start", child.i))
@@ -311,7 +311,7 @@ def _child_returned(transaction: Transaction, caller: FlowEntry, here: Here) -> 
     if child is None or child.is_open or not caller.is_open:
         raise BrokenState(f"Entry {caller.i} of the flow was returned to, but it calls no pipeline that has ended")
     caller.ts3, caller.status, caller.note = here.now_ms, child.status, child.note
-    caller.output_ref = transaction.source(f"{child.i}.output")
+    caller.output_ref = transaction.output_source(child)
     return _after_step(transaction, caller, here)
 
 
@@ -326,7 +326,7 @@ def _add_step(
         type=step.step_type,
         node_group=here.node_group,
         ts1=here.now_ms,
-        input_ref=transaction.source(input_ref),
+        input_ref=input_ref,
     )
     transaction.flow.append(entry)
     return entry
@@ -337,15 +337,15 @@ def _close(transaction: Transaction, entry: FlowEntry, status: Status, here: Her
     entry.ts3, entry.status = here.now_ms, status
     entry.note = note[: here.limits.note_length_max]
     if not output or output == transaction.input_of(entry):
-        entry.output_ref = transaction.source(f"{entry.i}.input")
+        entry.output_ref = transaction.input_source(entry)
     else:
         entry.output = msgspec.Raw(output)
 
 
-def _given(transaction: Transaction, value: bytes, otherwise: Ref) -> dict[str, Any]:
-    """An input of its own, or a reference to the value that it is the same as."""
-    if not value or value == transaction.value(otherwise):
-        return {"input_ref": transaction.source(otherwise)}
+def _given(transaction: Transaction, value: bytes, caller: FlowEntry) -> dict[str, Any]:
+    """An input of its own, or a reference to the caller's that it is the same as."""
+    if not value or value == transaction.input_of(caller):
+        return {"input_ref": transaction.input_source(caller)}
     return {"input": msgspec.Raw(value)}
 
 
@@ -467,7 +467,7 @@ def _next_undo(transaction: Transaction, here: Here) -> Move:
         undo_of=target.i,
         step_id=f"{step_id(here.tx_id, target)}:undo",
         of=target.of,
-        input_ref=transaction.source(f"{target.i}.input"),
+        input_ref=transaction.input_source(target),
     )
     transaction.flow.append(entry)
     if target.node_group == here.node_group:

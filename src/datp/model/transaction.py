@@ -62,6 +62,14 @@ class Transaction(msgspec.Struct, rename="camel", omit_defaults=True):
             ref = further
         raise BrokenState(f"The stored state cannot be read: the reference {ref!r} goes round in a circle")
 
+    def input_source(self, entry: FlowEntry) -> Ref:
+        """Where the entry's input is: references are made one link long, so this is the end of the chain."""
+        return entry.input_ref or f"{entry.i}.input"
+
+    def output_source(self, entry: FlowEntry) -> Ref:
+        """Where the entry's output is."""
+        return entry.output_ref or f"{entry.i}.output"
+
     def hand_over_output(self) -> None:
         """The output has been stored beside the document, which refers to it from now on."""
         source = self.source("0.output")

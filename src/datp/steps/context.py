@@ -50,94 +50,127 @@ class Line(Protocol):
     def checkpoint(self, saved: bytes) -> Pending: ...
 
 
+class Subject(Protocol):
+    """What a context is about: one run of one step of one transaction."""
+
+    saved: bytes
+
+    @property
+    def tx_id(self) -> TransactionId: ...
+    @property
+    def idempotency_key(self) -> StepId: ...
+    @property
+    def step_name(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def external_id(self) -> str: ...
+    @property
+    def transaction_type(self) -> str: ...
+    @property
+    def node_group(self) -> str: ...
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def woken_by(self) -> str: ...
+    @property
+    def deadline_ms(self) -> int: ...
+    @property
+    def metadata(self) -> dict[str, Any]: ...
+    @property
+    def switches(self) -> dict[str, str]: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def log(self) -> logging.Logger: ...
+
+
 class Context:
     """A step's view of its transaction, for one run of the step."""
 
-    __slots__ = (
-        "_cancelled",
-        "_limits",
-        "_line",
-        "_metadata",
-        "_raw_saved",
-        "_switches",
-        "attempt",
-        "deadline_ms",
-        "external_id",
-        "idempotency_key",
-        "log",
-        "node_group",
-        "node_id",
-        "owner",
-        "step_name",
-        "transaction_type",
-        "tx_id",
-        "woken_by",
-    )
+    __slots__ = ("_cancelled", "_line", "_of")
 
-    def __init__(
-        self,
-        *,
-        tx_id: TransactionId,
-        idempotency_key: StepId,
-        step_name: str,
-        attempt: int,
-        owner: str,
-        external_id: str,
-        transaction_type: str,
-        node_group: str,
-        node_id: str,
-        metadata: dict[str, Any],
-        woken_by: str,
-        deadline_ms: int,
-        switches: dict[str, str],
-        saved: bytes,
-        limits: Limits,
-        line: Line,
-        log: logging.LoggerAdapter[logging.Logger] | logging.Logger,
-    ) -> None:
-        self.tx_id = tx_id
-        self.idempotency_key = idempotency_key
-        """The same for every run of this step of this transaction: give it to whatever must happen once."""
-        self.step_name = step_name
-        self.attempt = attempt
-        """1 for the first run of the step; reruns after a retry, a sleep, a wait or a crash count on."""
-        self.owner = owner
-        self.external_id = external_id
-        self.transaction_type = transaction_type
-        self.node_group = node_group
-        self.node_id = node_id
-        self.woken_by = woken_by
-        """time, switch or operator, when this run follows a sleep or a wait; else empty."""
-        self.deadline_ms = deadline_ms
-        """The transaction's deadline, ms since the epoch; 0 for none."""
-        self.log = log
-        self._metadata = metadata
-        self._switches = switches
-        self._raw_saved = saved
-        self._limits = limits
+    def __init__(self, of: "Subject", line: Line) -> None:
+        self._of = of
         self._line = line
-        self._cancelled = threading.Event()
+        self._cancelled = False
+
+    @property
+    def tx_id(self) -> TransactionId:
+        return self._of.tx_id
+
+    @property
+    def idempotency_key(self) -> StepId:
+        """The same for every run of this step of this transaction: give it to whatever must happen once."""
+        return self._of.idempotency_key
+
+    @property
+    def step_name(self) -> str:
+        """The step's id within its pipeline."""
+        return self._of.step_name
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first run of the step; reruns after a retry, a sleep, a wait or a crash count on."""
+        return self._of.attempt
+
+    @property
+    def owner(self) -> str:
+        return self._of.owner
+
+    @property
+    def external_id(self) -> str:
+        """The client's own id; empty when it gave none."""
+        return self._of.external_id
+
+    @property
+    def transaction_type(self) -> str:
+        return self._of.transaction_type
+
+    @property
+    def node_group(self) -> str:
+        return self._of.node_group
+
+    @property
+    def node_id(self) -> str:
+        return self._of.node_id
+
+    @property
+    def woken_by(self) -> str:
+        """time, switch or operator, when this run follows a sleep or a wait; else empty."""
+        return self._of.woken_by
+
+    @property
+    def deadline_ms(self) -> int:
+        """The transaction's deadline, ms since the epoch; 0 for none."""
+        return self._of.deadline_ms
+
+    @property
+    def log(self) -> logging.Logger:
+        return self._of.log
 
     @property
     def metadata(self) -> dict[str, Any]:
         """What the client gave along; not to be changed."""
-        return self._metadata
+        return self._of.metadata
 
     @property
     def language(self) -> str:
         """The language that the client prefers (`metadata.lang`)."""
-        language = self._metadata.get("lang")
+        language = self._of.metadata.get("lang")
         return language if isinstance(language, str) else "EN"
 
     @property
     def cancelled(self) -> bool:
         """The transaction is to end: whatever this step does is better brought to an end soon."""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     @property
     def saved(self) -> Any:
         """What the step's last checkpoint kept; None when there was none."""
-        return msgspec.json.decode(self._raw_saved) if self._raw_saved else None
+        return msgspec.json.decode(self._of.saved) if self._of.saved else None
 
     def switch(self, name: str) -> SwitchValue | None:
         """The switch's value as it was when the transaction was taken; None when it is not set.
@@ -148,42 +181,42 @@ class Context:
 
     def read_switch(self, name: str) -> Switch:
         """The switch with its version."""
-        return decode_switch(self._switches.get(name, ""))
+        return decode_switch(self._of.switches.get(name, ""))
 
     def set_switch(self, name: str, value: SwitchValue | None) -> Pending:
         """Sets a switch of this transaction; None deletes it. Raises BadSwitch."""
-        encoded = encode_switch(check_switch_name(name, self._limits), value, self._limits)
-        if name not in self._switches and encoded and len(self._switches) >= self._limits.switches_max:
-            raise BadSwitch(f"A transaction has at most {self._limits.switches_max} switches (switches_max)")
+        encoded = encode_switch(check_switch_name(name, self._of.limits), value, self._of.limits)
+        if name not in self._of.switches and encoded and len(self._of.switches) >= self._of.limits.switches_max:
+            raise BadSwitch(f"A transaction has at most {self._of.limits.switches_max} switches (switches_max)")
         if encoded:
-            self._switches[name] = f"{UNKNOWN_VERSION} {encoded}"
+            self._of.switches[name] = f"{UNKNOWN_VERSION} {encoded}"
         else:
-            self._switches.pop(name, None)
+            self._of.switches.pop(name, None)
         return self._line.switch(name, encoded)
 
     def report_progress(self, report: Any) -> Pending:
         """Tells the client how far it is; a report that equals the last one changes nothing."""
         encoded = msgspec.json.encode(report, order="deterministic")
-        if len(encoded) > self._limits.progress_bytes_max:
+        if len(encoded) > self._of.limits.progress_bytes_max:
             raise TooLarge(
                 f"A progress report of {len(encoded)} bytes is over progress_bytes_max"
-                f" ({self._limits.progress_bytes_max})"
+                f" ({self._of.limits.progress_bytes_max})"
             )
         return self._line.progress(encoded.decode())
 
     def checkpoint(self, saved: Any = None) -> Pending:
         """Stores the state now, with something of the step's own: a rerun finds it in `saved`."""
-        self._raw_saved = msgspec.json.encode(saved)
-        if len(self._raw_saved) > self._limits.output_bytes_max:
+        self._of.saved = msgspec.json.encode(saved)
+        if len(self._of.saved) > self._of.limits.output_bytes_max:
             raise TooLarge(
-                f"A checkpoint of {len(self._raw_saved)} bytes is over output_bytes_max"
-                f" ({self._limits.output_bytes_max})"
+                f"A checkpoint of {len(self._of.saved)} bytes is over output_bytes_max"
+                f" ({self._of.limits.output_bytes_max})"
             )
-        return self._line.checkpoint(self._raw_saved)
+        return self._line.checkpoint(self._of.saved)
 
     def ask_to_end(self) -> None:
         """The framework's: `cancelled` is true from now on."""
-        self._cancelled.set()
+        self._cancelled = True
 
 
 class SilentLine:

@@ -70,11 +70,10 @@ async def _run_one(move: RunStep, run: Run, here: Here, bench: Workbench) -> Mov
     if move.checkpoint:
         run.checkpoint(None)
         await run.heard()
-    result, step = await run_step(run, bench)
+    result, step = await run_step(run, bench, here.now_ms)
     if run.has_said:
         await run.heard()
     here.now_ms = bench.clock.now_ms()
-    here.chance = bench.chance()
     return next_move(transaction, move.at, result, here, step)
 
 

@@ -14,7 +14,7 @@ from datp.clock import Clock
 from datp.definitions import Definitions
 from datp.errors import BadDefinition, BadRequest, NotFound
 from datp.model.flow import FlowEntry
-from datp.model.ids import TransactionId
+from datp.model.ids import StepId, TransactionId
 from datp.model.next_move import BranchResult
 from datp.model.outcome import (
     Aborted,
@@ -35,7 +35,7 @@ from datp.model.outcome import (
 from datp.model.pipeline import StepDefinition, duration_ms, needed
 from datp.model.status import Status
 from datp.model.switches import check_switch_name
-from datp.model.transaction import Transaction, step_id
+from datp.model.transaction import NULL, Transaction, step_id
 from datp.settings import Settings
 from datp.steps.context import Context
 from datp.steps.contract import Callee, convert_definition
@@ -119,7 +119,7 @@ class Workbench:
         try:
             definition = convert_definition(wanted, callee, given)
         except BadDefinition as error:
-            return Prepared(step, problem=Ended(Status.INTERNAL_ERROR, b"null", f"bad definition: {error}"))
+            return Prepared(step, problem=Ended(Status.INTERNAL_ERROR, NULL, f"bad definition: {error}"))
         timeout_ms = duration_ms(step.timeout, "timeout") or self.settings.step_timeout_ms
         return Prepared(
             step=step,
@@ -132,7 +132,81 @@ class Workbench:
         )
 
 
-async def run_step(run: Run, bench: Workbench) -> tuple[RunResult, StepDefinition | None]:
+class StepRun:
+    """One run of one step: what its context is about. Made for every step, so it copies nothing."""
+
+    __slots__ = ("_bench", "_entry", "_run", "_transaction", "saved")
+
+    def __init__(self, run: Run, transaction: Transaction, entry: FlowEntry, bench: Workbench) -> None:
+        self._run = run
+        self._transaction = transaction
+        self._entry = entry
+        self._bench = bench
+        self.saved = bytes(entry.saved)
+
+    @property
+    def tx_id(self) -> TransactionId:
+        return TransactionId(self._run.tx_id)
+
+    @property
+    def idempotency_key(self) -> StepId:
+        return step_id(self.tx_id, self._entry)
+
+    @property
+    def step_name(self) -> str:
+        return self._entry.name
+
+    @property
+    def attempt(self) -> int:
+        return 1 + self._entry.attempt + self._run.taken.losses
+
+    @property
+    def owner(self) -> str:
+        return self._run.taken.owner
+
+    @property
+    def external_id(self) -> str:
+        return self._run.taken.external_id
+
+    @property
+    def transaction_type(self) -> str:
+        return self._run.taken.type
+
+    @property
+    def node_group(self) -> str:
+        return self._bench.node_group
+
+    @property
+    def node_id(self) -> str:
+        return self._bench.node_id
+
+    @property
+    def woken_by(self) -> str:
+        # Only the step that slept was woken; those that follow it in the same run were not.
+        return self._run.taken.woken if self._entry.attempt else ""
+
+    @property
+    def deadline_ms(self) -> int:
+        return self._run.taken.deadline_ms
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self._transaction.metadata
+
+    @property
+    def switches(self) -> dict[str, str]:
+        return self._run.taken.switches
+
+    @property
+    def limits(self) -> Settings:
+        return self._bench.settings
+
+    @property
+    def log(self) -> logging.Logger:
+        return log
+
+
+async def run_step(run: Run, bench: Workbench, now_ms: int) -> tuple[RunResult, StepDefinition | None]:
     """The step at `run.at` has run; its result, and its definition."""
     transaction = run.transaction
     assert transaction is not None
@@ -140,19 +214,21 @@ async def run_step(run: Run, bench: Workbench) -> tuple[RunResult, StepDefinitio
     prepared = bench.prepared(transaction, entry)
     if prepared.problem is not None:
         return prepared.problem, prepared.step
-    entry.ts2 = entry.ts2 or bench.clock.now_ms()
+    entry.ts2 = entry.ts2 or now_ms
     entry.node_id = bench.node_id
     if prepared.callee is None:
         assert prepared.step is not None
         return await _call_out(transaction, prepared.step, bench), prepared.step
-    context = run.context = _context(run, transaction, entry, bench)
+    context = run.context = Context(StepRun(run, transaction, entry, bench), run)
     try:
         arguments = _arguments(prepared, transaction, entry, context)
     except msgspec.DecodeError as error:
         note = f"the input doesn't fit: {error}"
         return Ended(Status.FAILED, _encode({"error": note}), note), prepared.step
-    result = await _run_within(run, prepared, arguments, context, transaction, entry, bench)
+    result = await _run_within(run, prepared, arguments, context, entry, bench)
     run.context = None
+    if isinstance(result, RunPipeline | Parallel):
+        return await _start_pipelines(result, transaction, entry, bench), prepared.step
     return result, prepared.step
 
 
@@ -161,10 +237,9 @@ async def _run_within(
     prepared: Prepared,
     arguments: dict[str, Any],
     context: Context,
-    transaction: Transaction,
     entry: FlowEntry,
     bench: Workbench,
-) -> RunResult:
+) -> RunResult | RunPipeline | Parallel:
     """Calls the step's code, within its time, and turns whatever comes of it into a result."""
     callee = prepared.callee
     assert callee is not None
@@ -176,17 +251,16 @@ async def _run_within(
             outcome = await asyncio.get_running_loop().run_in_executor(
                 bench.threads, lambda: callee.function(**arguments)
             )
-        run.step_ends_at = NEVER
-        return await _result_of(outcome, context, transaction, entry, prepared, bench)
     except asyncio.CancelledError:
         return _interrupted(run, prepared)
     except (VerdictCame, Abandoned):
         raise
     except Exception as error:
-        context.log.exception("%s: step %s raised", run.tx_id, entry.name)
-        return Ended(Status.INTERNAL_ERROR, b"null", f"{type(error).__name__}: {error}", retryable=True)
+        log.exception("%s: step %s raised", run.tx_id, entry.name)
+        return Ended(Status.INTERNAL_ERROR, NULL, f"{type(error).__name__}: {error}", retryable=True)
     finally:
         run.step_ends_at = NEVER
+    return _result_of(outcome, context, prepared, bench)
 
 
 def _interrupted(run: Run, prepared: Prepared) -> RunResult:
@@ -195,39 +269,16 @@ def _interrupted(run: Run, prepared: Prepared) -> RunResult:
     if not run.interrupted:
         if task is not None and task.cancelling():
             raise asyncio.CancelledError  # the node itself is being torn down
-        return Ended(Status.INTERNAL_ERROR, b"null", "the step cancelled itself", retryable=True)
+        return Ended(Status.INTERNAL_ERROR, NULL, "the step cancelled itself", retryable=True)
     if task is not None:
         task.uncancel()
     why, run.interrupted = run.interrupted, ""
     if why == "timeout":
-        return Ended(Status.TIMEOUT, b"null", f"the step took longer than {prepared.timeout_s:g} s", retryable=True)
+        return Ended(Status.TIMEOUT, NULL, f"the step took longer than {prepared.timeout_s:g} s", retryable=True)
     if why == "cancel":
         assert run.verdict is not None, "a run is interrupted by a cancel only with its verdict"
         raise VerdictCame(run.verdict)
     raise Abandoned(why)
-
-
-def _context(run: Run, transaction: Transaction, entry: FlowEntry, bench: Workbench) -> Context:
-    taken = run.taken
-    return Context(
-        tx_id=TransactionId(run.tx_id),
-        idempotency_key=step_id(TransactionId(run.tx_id), entry),
-        step_name=entry.name,
-        attempt=1 + entry.attempt + taken.losses,
-        owner=taken.owner,
-        external_id=taken.external_id,
-        transaction_type=taken.type,
-        node_group=bench.node_group,
-        node_id=bench.node_id,
-        metadata=transaction.metadata,
-        woken_by=taken.woken,
-        deadline_ms=taken.deadline_ms,
-        switches=taken.switches,
-        saved=bytes(entry.saved),
-        limits=bench.settings,
-        line=run,
-        log=log,
-    )
 
 
 def _arguments(prepared: Prepared, transaction: Transaction, entry: FlowEntry, context: Context) -> dict[str, Any]:
@@ -247,19 +298,14 @@ def _arguments(prepared: Prepared, transaction: Transaction, entry: FlowEntry, c
     return arguments
 
 
-async def _result_of(
-    outcome: Any,
-    context: Context,
-    transaction: Transaction,
-    entry: FlowEntry,
-    prepared: Prepared,
-    bench: Workbench,
-) -> RunResult:
+def _result_of(
+    outcome: Any, context: Context, prepared: Prepared, bench: Workbench
+) -> RunResult | RunPipeline | Parallel:
     """What a step returned, as a result; anything that is not an outcome is its output."""
+    if outcome is None:
+        return Ended(Status.SUCCESS, undoable=prepared.undoable)
     try:
         match outcome:
-            case None:
-                return Ended(Status.SUCCESS, undoable=prepared.undoable)
             case Success(output, note):
                 return Ended(Status.SUCCESS, _output(output, bench), note, undoable=prepared.undoable)
             case Failed(output, note):
@@ -271,16 +317,26 @@ async def _result_of(
             case WaitForSwitch(switch, timeout_ms, note):
                 name = check_switch_name(switch, bench.settings)
                 return Sleeps(_wait(timeout_ms), name, context.read_switch(name).version, note)
-            case RunPipeline() | Parallel() if entry.undo_of >= 0:
-                return Ended(Status.INTERNAL_ERROR, b"null", "an undo can't start pipelines")
-            case RunPipeline(name, given):
-                return await _calls(name, given, transaction, bench)
-            case Parallel(branches, join):
-                return await _forks(branches, join, transaction, bench)
+            case RunPipeline() | Parallel():
+                return outcome
             case _:
                 return Ended(Status.SUCCESS, _output(outcome, bench), undoable=prepared.undoable)
     except BadRequest as error:
-        return Ended(Status.INTERNAL_ERROR, b"null", str(error))
+        return Ended(Status.INTERNAL_ERROR, NULL, str(error))
+
+
+async def _start_pipelines(
+    outcome: RunPipeline | Parallel, transaction: Transaction, entry: FlowEntry, bench: Workbench
+) -> RunResult:
+    """The step goes on with pipelines, whose versions are decided now."""
+    if entry.undo_of >= 0:
+        return Ended(Status.INTERNAL_ERROR, NULL, "an undo can't start pipelines")
+    try:
+        if isinstance(outcome, RunPipeline):
+            return await _calls(outcome.name, outcome.input, transaction, bench)
+        return await _forks(outcome.branches, outcome.join, transaction, bench)
+    except BadRequest as error:
+        return Ended(Status.INTERNAL_ERROR, NULL, str(error))
 
 
 async def _call_out(transaction: Transaction, step: StepDefinition, bench: Workbench) -> RunResult:
@@ -291,7 +347,7 @@ async def _call_out(transaction: Transaction, step: StepDefinition, bench: Workb
             return await _forks(branches, step.parallel.join, transaction, bench)
         return await _calls(step.pipeline, msgspec.UNSET, transaction, bench)
     except BadRequest as error:
-        return Ended(Status.INTERNAL_ERROR, b"null", str(error))
+        return Ended(Status.INTERNAL_ERROR, NULL, str(error))
 
 
 async def _calls(name: str, given: Any, transaction: Transaction, bench: Workbench) -> RunResult:

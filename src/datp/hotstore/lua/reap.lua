@@ -105,5 +105,7 @@ local function first(key)
   local score = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
   return score and tonumber(score) or math.huge
 end
-local next_due = math.min(first(processing_key), first(deadlines_key))
+local next_lease = first(processing_key)
+if at_once ~= 1 then next_lease = math.max(next_lease, tonumber(grace_until or 0)) end
+local next_due = math.min(next_lease, first(deadlines_key))
 return {now, next_due < math.huge and string.format('%.0f', next_due) or '', results}
