@@ -1,4 +1,4 @@
-"""A store in a test's hands: transactions are brought where a test wants them; what it doesn't care about has a default."""
+"""A store in a test's hands: what a test doesn't care about has a default."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

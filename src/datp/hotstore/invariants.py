@@ -85,6 +85,9 @@ SETS: Final = (*("processing", "running", "sleeping", "joining", "deadlines", "e
 
 _META: Final = (":order", ":need", ":open", ":won", ":settled")
 
+LOOKS_MAX: Final = 5
+"""How often a suspect is looked at again while it moves."""
+
 CHUNK: Final = 500
 """How many things are asked for in one round trip."""
 
@@ -307,8 +310,8 @@ async def broken_invariants(store: Store) -> list[str]:
         seen = await view.look()
         suspects = [sight.tx_id for sight in seen.values() if broken_rules(sight, seen)]
         for tx_id in suspects:
-            again = await view.look_at(seen[tx_id])
-            problems += broken_rules(again[tx_id], again)
+            again = await view.look_again(seen[tx_id])
+            problems += broken_rules(again[tx_id], again) if again else []
     return problems
 
 
@@ -377,11 +380,24 @@ class _View:
                 sight(_text(answers[0]).partition(" ")[0]).external_ids[name] = answers[1]
         return seen
 
-    async def look_at(self, suspect: Sight) -> dict[str, Sight]:
-        """A suspect and its relatives, seen again at one moment."""
-        ids = [suspect.tx_id, *suspect.relatives]
-        places = sorted({*suspect.queues, *suspect.withdrawn, self._place_of(suspect)} - {""})
-        names = sorted({*suspect.external_ids, _own_external_id(suspect)} - {""})
+    async def look_again(self, suspect: Sight) -> dict[str, Sight]:
+        """A suspect with its relatives, at one moment; nothing, when it changes faster than one can look."""
+        for _ in range(LOOKS_MAX):
+            ids = {suspect.tx_id, *suspect.relatives}
+            places = {*suspect.queues, *suspect.withdrawn, *self._place_of(suspect)}
+            names = {*suspect.external_ids, *_own_external_id(suspect)}
+            seen = await self._look_at(suspect.tx_id, sorted(ids), sorted(places), sorted(names))
+            suspect = seen[suspect.tx_id]
+            # It may have moved since, to where this look did not reach.
+            if (
+                ids.issuperset(suspect.relatives)
+                and places.issuperset(self._place_of(suspect))
+                and names.issuperset(_own_external_id(suspect))
+            ):
+                return seen
+        return {}
+
+    async def _look_at(self, suspect: str, ids: list[str], places: list[str], names: list[str]) -> dict[str, Sight]:
         commands: list[tuple[Any, ...]] = []
         for tx_id in ids:
             commands += [*self._state_commands(tx_id), *self._join_commands(tx_id)]
@@ -389,8 +405,8 @@ class _View:
             commands += [("HGET", self._key("evicted"), tx_id), ("HEXISTS", self._key("reasons"), tx_id)]
             commands += [("EXISTS", self._key("switches", tx_id=tx_id)), ("EXISTS", self._key("webhook", tx_id=tx_id))]
         for place in places:
-            commands.append(("LPOS", self._list(place), suspect.tx_id, "COUNT", 0))
-            commands.append(("SISMEMBER", self._key("withdrawn"), f"{place} {suspect.tx_id}"))
+            commands.append(("LPOS", self._list(place), suspect, "COUNT", 0))
+            commands.append(("SISMEMBER", self._key("withdrawn"), f"{place} {suspect}"))
         for name in names:
             commands += self._external_id_commands(name)
         answers = iter(await self._read(commands, at_once=True))
@@ -404,7 +420,7 @@ class _View:
                     sight.scores[place] = float(score)
             sight.evicted = _text(next(answers) or b"")
             sight.has_reason, sight.has_switches, sight.has_webhook = (bool(next(answers)) for _ in range(3))
-        again = seen[suspect.tx_id]
+        again = seen[suspect]
         for place in places:
             if positions := next(answers):
                 again.queues[place] = len(positions)
@@ -416,8 +432,9 @@ class _View:
                 again.external_ids[name] = ttl_ms
         return seen
 
-    def _place_of(self, sight: Sight) -> str:
-        return f"{sight.state['queue']} {sight.state['group']}" if {"queue", "group"} <= sight.state.keys() else ""
+    def _place_of(self, sight: Sight) -> set[str]:
+        state = sight.state
+        return {f"{state['queue']} {state['group']}"} if {"queue", "group"} <= state.keys() else set()
 
     def _list(self, place: str) -> str:
         queue, _, group = place.partition(" ")
@@ -468,9 +485,9 @@ class _View:
         return await self._connection.read(self._partition, commands, at_once=at_once)
 
 
-def _own_external_id(sight: Sight) -> str:
+def _own_external_id(sight: Sight) -> set[str]:
     external_id = sight.state.get("external_id")
-    return f"{sight.state.get('owner')}:{external_id}" if external_id else ""
+    return {f"{sight.state.get('owner')}:{external_id}"} if external_id else set()
 
 
 def _fill_state(sight: Sight, answers: list[Any]) -> None:

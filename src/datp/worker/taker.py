@@ -143,11 +143,29 @@ class Taker(Service):
     def _has_reason(self) -> bool:
         if self._outbox or self._lanes[0] in self._unanswered:
             return True
-        if not self._may_take:
+        now = self._clock.monotonic()
+        if not self._may_take or self._is_held_back(now):
             return False
-        if self._clock.monotonic() - self._asked_at >= self.settings.idle_look_ms / 1000:
+        if self._suspect_in is not None or self._is_time_to_look(now):
             return True
-        return bool(self._maybe_left) and self._slots.free > 0 and self._solitude_is_over()
+        return bool(self._maybe_left) and self._slots.free > 0
+
+    def _is_time_to_look(self, now: float) -> bool:
+        return now - self._asked_at >= self.settings.idle_look_ms / 1000
+
+    def _is_held_back(self, now: float) -> bool:
+        """One that lost its lease is to be alone for a while, before and after it is taken; but not for ever."""
+        if not self.in_hand and not self._slots.reserved:
+            return False
+        held_until = self._solitary_until
+        if self._suspect_in is not None:
+            if self._slots.free <= 0:
+                return True
+            held_until = max(held_until, self._suspect_since + self.settings.suspect_solitude_ms / 1000)
+        if now >= held_until:
+            return False
+        asyncio.get_running_loop().call_later(held_until - now, self._signal.set)
+        return True
 
     async def _exchange(self, lane: str) -> None:
         """One round trip: requests, outcomes, and the next transactions."""
@@ -198,16 +216,16 @@ class Taker(Service):
     def _ask(self) -> list[Asked]:
         """How many to take from which partition: what is free, shared among those that may have something."""
         now = self._clock.monotonic()
-        if not self._may_take:
+        if not self._may_take or self._is_held_back(now):
             return []
-        is_look = now - self._asked_at >= self.settings.idle_look_ms / 1000
-        if is_look:
-            self._maybe_left.update(range(self._store.partitions))
-        if self._suspect_in is not None and self._ready_for_suspect(now):
+        if self._suspect_in is not None:
             partition, self._suspect_in = self._suspect_in, None
             self._solitary_until = now + self.settings.suspect_solitude_ms / 1000
             return [self._asking(partition, 1, alone=True)]
-        free = self._slots.free if self._solitude_is_over() and self._suspect_in is None else 0
+        is_look = self._is_time_to_look(now)
+        if is_look:
+            self._maybe_left.update(range(self._store.partitions))
+        free = self._slots.free
         # Half at a time, so that one half runs while the other is on its way.
         free = min(free, max(1, -(-self._slots.count // LANES)), self.settings.batch_size_max)
         if free <= 0 and not is_look:
@@ -245,9 +263,10 @@ class Taker(Service):
                 self._maybe_left.add(ask.partition)
             elif self._looks[ask.partition] == ask.looks:
                 self._maybe_left.discard(ask.partition)
-            if dequeued.suspect and not dequeued.taken:
+            if dequeued.suspect:
+                now = self._clock.monotonic()
+                self._suspect_since = now if dequeued.taken or self._suspect_in is None else self._suspect_since
                 self._suspect_in = ask.partition
-                self._suspect_since = self._suspect_since or self._clock.monotonic()
             lease_ends = began + (self.settings.lease_ms - self.settings.lease_margin_ms) / 1000
             runs = [Run(taken, lease_ends, self._outbox) for taken in dequeued.taken if taken.token not in self.in_hand]
             for run in runs:
@@ -257,19 +276,6 @@ class Taker(Service):
             self._slots.add(runs)
             if dequeued.admin:
                 self._on_admin(ask.partition, dequeued.admin)
-
-    def _ready_for_suspect(self, now: float) -> bool:
-        """One that lost its lease is taken by itself: best by an empty node, but not for ever waiting for one."""
-        waited_ms = (now - self._suspect_since) * 1000
-        if self._slots.free <= 0 or (self.in_hand and waited_ms < self.settings.suspect_solitude_ms):
-            return False
-        self._suspect_since = 0.0
-        return True
-
-    def _solitude_is_over(self) -> bool:
-        if self._clock.monotonic() >= self._solitary_until:
-            return True
-        return not self.in_hand and self._slots.reserved == 0
 
     # ── hearing what came of it ──────────────────────────────────────────────────────────────────────────────
 
