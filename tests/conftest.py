@@ -62,7 +62,9 @@ async def store(
     valkey_server.flush()
     opened = Store(valkey_server.url, settings, clock)
     await opened.open(create=True, held=True)
-    yield opened
-    if request.node.get_closest_marker("corrupts") is None:
-        assert not await broken_invariants(opened)
-    await opened.close()
+    try:
+        yield opened
+        if request.node.get_closest_marker("corrupts") is None:
+            assert not await broken_invariants(opened)
+    finally:
+        await opened.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import datp
-from datp.errors import DatpError
+from datp.errors import BadRequest, DatpError
 from datp.hotstore.keys import KEYS
 from datp.hotstore.scripts import Script, scripts
 from datp.model.limits import Limits
@@ -110,12 +110,36 @@ def errors() -> str:
     )
 
 
+def commands() -> str:
+    """Every command of `datp`."""
+    from typer.main import get_command
+
+    from datp.cli.main import app
+
+    root: Any = get_command(app)
+    shared = [(", ".join(_spellings(param)), _option_help(param)) for param in _options_of(root.commands["list"])]
+    shared = [option for option in shared if option[0].split()[0] in SHARED_OPTIONS]
+    return _page(
+        "Commands",
+        "Results go to stdout, everything else to stderr. Of an error there is one sentence; `--debug`, anywhere, adds"
+        " where it came from. Every command takes `--json`, and every command that talks to a store takes `--store`:",
+        _table(("option", "meaning"), shared),
+        "## Exit codes",
+        _table(("exit code", "means"), _exit_codes()),
+        *chain.from_iterable(_command(f"datp {name}", root.commands[name], shared) for name in root.commands),
+    )
+
+
+SHARED_OPTIONS: Final = ("`--store", "`--json`")
+"""Said once, and with a command only where it says something of its own."""
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "keys.md": keys,
     "scripts.md": script_page,
     "settings.md": settings,
     "statuses.md": statuses,
     "errors.md": errors,
+    "commands.md": commands,
 }
 
 
@@ -253,6 +277,53 @@ def _import_everything() -> None:
     for module in pkgutil.walk_packages(datp.__path__, "datp."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+
+
+def _exit_codes() -> Iterator[tuple[str, str]]:
+    """Each code with what it means: the first error that has it says so."""
+    yield "0", "It was done. How a transaction ended is in its reply, not here."
+    said: dict[int, str] = {}
+    for _, cls in _errors(DatpError):
+        said.setdefault(cls.exit_code, _first_line(cls))
+    said[DatpError.exit_code] = "It failed; the sentence says why."
+    said[BadRequest.exit_code] = "The input, or an argument, is wrong; nothing was changed."
+    yield from ((str(code), says) for code, says in sorted(said.items()))
+    yield "130", "It was ended by Ctrl-C; `datp dev` and `datp node`: by a second one, before they had stopped."
+
+
+def _command(name: str, command: Any, shared: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """A command, or a group of them: its usage, what it says, and what it takes."""
+    inner = getattr(command, "commands", {})
+    if not inner or command.invoke_without_command:
+        arguments = [param for param in command.params if param.param_type_name == "argument"]
+        yield f"## {name}"
+        yield f"`{' '.join([name, *map(_argument, arguments), '[OPTIONS]'])}`"
+        yield _text(command.help or "")
+        rows = [(f"`{_argument(param)}`", param.help or "") for param in arguments]
+        options = [(", ".join(_spellings(param)), _option_help(param)) for param in _options_of(command)]
+        rows += [option for option in options if option not in shared]
+        if rows:
+            yield _table(("given", "meaning"), rows)
+    for inner_name, inner_command in inner.items():
+        yield from _command(f"{name} {inner_name}", inner_command, shared)
+
+
+def _options_of(command: Any) -> list[Any]:
+    return [param for param in command.params if param.param_type_name == "option"]
+
+
+def _argument(param: Any) -> str:
+    return str(param.metavar or param.name.upper())
+
+
+def _spellings(param: Any) -> list[str]:
+    value = f" {param.metavar}" if param.metavar else ""
+    return [f"`{text}{value}`" for text in (*param.opts, *param.secondary_opts)]
+
+
+def _option_help(param: Any) -> str:
+    shown = param.show_default and param.default not in (None, "", False, True)
+    return f"{param.help or ''}{f' Default: `{param.default}`.' if shown else ''}"
 
 
 def _sentence(text: str) -> str:

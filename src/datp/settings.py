@@ -1,11 +1,12 @@
 """Every setting: its name with the unit, its default, its environment variable, and the reason for the default.
 
-A setting comes from, in this order: the environment (`DATP_LEASE_MS=20000`), a file that the environment names
-(`DATP_STORE_URL_FILE=/run/secrets/store`, for secret stores), the TOML file, the default. What a node group shares is
-kept in the store (`datp group set`), goes before the TOML file, and may be changed while its nodes run where the table
-says so.
+A setting comes from, in this order: the command line, the environment (`DATP_LEASE_MS=20000`), a file that the
+environment names (`DATP_STORE_URL_FILE=/run/secrets/store`, for secret stores), the TOML file, the default. What a node
+group shares is kept in the store (`datp group set`), goes before the TOML file, and may be changed while its nodes run
+where the table says so.
 """
 
+import contextlib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -14,14 +15,24 @@ from pathlib import Path
 from typing import Any, Final
 
 from datp.errors import BadDefinition
-from datp.model.limits import Limits, setting
+from datp.model.limits import DURATION_MAX_MS, Limits, setting
+from datp.model.values import printable, shown
+
+VALUE_MAX: Final = DURATION_MAX_MS
+"""Of a number: more than that is a mistake, or doesn't fit where the store keeps it."""
 
 SECRET: Final = frozenset({"store_url"})
 """Settings whose values are not shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(Limits):
+class _Origin:
+    given_here: frozenset[str] = frozenset()
+    """No setting: the names that the command line or the environment gave, which a node group's don't replace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Limits, _Origin):
     """How this process runs."""
 
     # ── the store
@@ -88,6 +99,7 @@ def load(
 ) -> Settings:
     """The settings of this process; `given` (the command line) goes before everything else."""
     values: dict[str, Any] = {}
+    given_here: set[str] = set()
     if toml is not None:
         values.update(_read_toml(toml))
     for name in NAMES:
@@ -96,13 +108,21 @@ def load(
             values[name] = _parse(name, environment[variable], variable)
         elif f"{variable}_FILE" in environment:
             values[name] = _parse(name, _read_secret(f"{variable}_FILE", environment), variable)
-    values.update({name: value for name, value in (given or {}).items() if value is not None})
-    return _checked(Settings(**values))
+        else:
+            continue
+        given_here.add(name)
+    for name, value in (given or {}).items():
+        if name not in FIELDS:
+            raise BadDefinition(f"There is no setting {shown(name)}", field=name)
+        if value is not None:
+            values[name] = _parse(name, value, name)
+            given_here.add(name)
+    return _checked(Settings(**values, given_here=frozenset(given_here)))
 
 
 def with_group(settings: Settings, shared: Mapping[str, Any]) -> Settings:
     """The settings, with those that the node group shares and that may change while nodes run."""
-    known = {name: value for name, value in shared.items() if name in LIVE}
+    known = {name: _parse(name, value, name) for name, value in shared.items() if name in LIVE - settings.given_here}
     return _checked(replace(settings, **known))
 
 
@@ -115,7 +135,7 @@ def check_shared(values: Mapping[str, Any]) -> dict[str, Any]:
             raise BadDefinition(
                 f"{name} is not a setting that a node group shares; these are: {changeable}", field=name
             )
-        checked[name] = str(value) if name == "description" else _parse(name, value, name)
+        checked[name] = printable(value) if name == "description" else _parse(name, value, name)
     _checked(replace(Settings(), **{name: value for name, value in checked.items() if name in LIVE}))
     return checked
 
@@ -145,13 +165,12 @@ def _read_secret(variable: str, environment: Mapping[str, str]) -> str:
 def _parse(name: str, value: Any, said: str) -> Any:
     wanted = type(DEFAULTS[name])
     if wanted is int and isinstance(value, str):
-        try:
+        with contextlib.suppress(ValueError):
             return int(value.replace("_", ""))
-        except ValueError:
-            value = repr(value)
     if isinstance(value, wanted) and not isinstance(value, bool):
         return value
-    raise BadDefinition(f"{said} must be {'a whole number' if wanted is int else 'a text'}, not {value}", field=name)
+    kind = "a whole number" if wanted is int else "a text"
+    raise BadDefinition(f"{said} must be {kind}, not {shown(value)}", field=name)
 
 
 def _checked(settings: Settings) -> Settings:
@@ -159,6 +178,8 @@ def _checked(settings: Settings) -> Settings:
         value = getattr(settings, name)
         if isinstance(value, int) and value < (0 if name in MAY_BE_ZERO else 1):
             raise BadDefinition(f"{name} must be at least {0 if name in MAY_BE_ZERO else 1}, not {value}", field=name)
+        if isinstance(value, int) and value > VALUE_MAX:
+            raise BadDefinition(f"{name} must be at most {VALUE_MAX}, not {shown(value)}", field=name)
     if not 1 <= settings.partitions <= 1024:
         raise BadDefinition(f"partitions must be 1 to 1024, not {settings.partitions}", field="partitions")
     if settings.lease_margin_ms * 2 > settings.lease_ms:
@@ -169,7 +190,7 @@ def _checked(settings: Settings) -> Settings:
     return settings
 
 
-FIELDS: Final = {field.name: field for field in fields(Settings)}
+FIELDS: Final = {field.name: field for field in fields(Settings) if field.metadata}
 NAMES: Final = tuple(FIELDS)
 DEFAULTS: Final = {name: field.default for name, field in FIELDS.items()}
 LIVE: Final = frozenset(name for name, field in FIELDS.items() if field.metadata["live"])

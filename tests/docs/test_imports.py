@@ -36,14 +36,16 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "end_with_parent": set(),
     "embedded": {"errors", "end_with_parent"},
     "client": {"errors", "model"},
+    # `python -m datp` is the command line
+    "__main__": {"cli"},
 }
 """What may import what of ours, by the first part of the name. Each may import itself, and its version from datp."""
 
 ANYTHING_ELSE: Final = NOUNS | STORES | STATIONS | {"embedded", "testing"}
 """For what isn't in the table, `testing` too: everything but the faces."""
 
-NOBODY_IMPORTS: Final = {"cli": {"reference"}}
-"""And who does all the same: the page of commands is made from the commands."""
+NOBODY_IMPORTS: Final = {"cli": {"reference", "__main__"}}
+"""And who does all the same: the page of commands is made from the commands, and `python -m datp` is them."""
 
 REDIS_IN: Final = {"hotstore/connection.py", "hotstore/invariants.py", "embedded.py"}
 """The wire; the checker, which looks past the scripts; and the ping of a server that has just been started."""

@@ -35,6 +35,8 @@ from datp.model.ids import Partition, TransactionId, new_transaction_id
 
 START = '{"kind":"start","at":0}'
 GO_ON = '{"kind":"continue","at":1}'
+JOINED = '{"kind":"joined","at":1}'
+VERDICT = '{"kind":"verdict","at":0}'
 LATER_MS = 1_000_000
 
 
@@ -193,9 +195,7 @@ class Driver:
         if isinstance(branches, int):
             branches = [self.branch(run.tx_id, place) for place in range(branches)]
         needed = len(branches) if need is None else need
-        item = Forked(
-            run.tx_id, run.token, group, '{"kind":"joined","at":1}', needed, undoable, branches=list(branches)
-        )
+        item = Forked(run.tx_id, run.token, group, JOINED, needed, undoable, list(branches))
         return await self._result("fork", [item], [b'{"flow":[1]}'])
 
     def branch(self, parent: str, place: int, *, group: str = "side", deadline_in_ms: int = 0) -> BranchStart:

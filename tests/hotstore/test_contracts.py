@@ -79,6 +79,15 @@ def test_every_declared_key_is_used(name: str) -> None:
 
 
 @every_file
+def test_every_include_is_used(name: str) -> None:
+    piece = _piece(name)
+    for included in piece.contract.includes:
+        defined = re.findall(r"^local function (\w+)|^(\w+) = function", include(included)[1], re.MULTILINE)
+        used = [one for names in defined for one in names if one and re.search(rf"\b{one}\b", _code(piece.body))]
+        assert used, f"nothing of {included} is used"
+
+
+@every_file
 def test_a_key_is_declared_as_read_or_as_written(name: str) -> None:
     contract = _piece(name).contract
     assert not set(contract.reads) & set(contract.writes)
@@ -96,20 +105,6 @@ def test_only_keys_that_are_declared_as_written_are_written(name: str) -> None:
             key = argument.removesuffix("_key") if argument.endswith("_key") else stands_for.get(argument, "")
             # A variable that stands for several keys (`for _, key in ipairs({…})`) is seen by nobody.
             assert key in piece.writes or (not key and argument in ("key", "list")), f"{command} {argument}"
-
-
-@every_file
-def test_a_key_that_is_declared_as_written_may_be_written(name: str) -> None:
-    """By a command of its own, by a helper that is given the key, or under another name."""
-    piece = _piece(name)
-    code = _code(piece.body)
-    written = {argument.removesuffix("_key") for command, argument in _CALL.findall(code) if command in WRITING}
-    passed = set(re.findall(r"\b(?:add|remove|hold|first)\((\w+)_key\b", code))
-    renamed = {key for variable, key in _NAMED_KEY.findall(code) if variable in written}
-    in_tables = {key for table in re.findall(r"ipairs\(\{([^}]*)\}\)", code) for key in re.findall(r"(\w+)_key", table)}
-    several = set(re.findall(r"'DEL'.*", code))
-    deleted = {key for line in several for key in re.findall(r"(\w+)_key", line)}
-    assert set(piece.contract.writes) <= written | passed | renamed | in_tables | deleted
 
 
 @pytest.mark.parametrize("key", [key.name for key in KEYS])
@@ -132,22 +127,9 @@ FORBIDDEN: Final = {
 
 
 @every_file
-@pytest.mark.parametrize("what", FORBIDDEN)
-def test_what_is_forbidden_is_absent(what: str, name: str) -> None:
-    assert name in FORBIDDEN[what] or not re.search(what, _code(_piece(name).body))
-
-
-@every_file
-def test_nothing_becomes_global(name: str) -> None:
-    """A name is assigned only where it is local, a parameter, or an argument of the contract."""
+def test_what_is_forbidden_is_absent(name: str) -> None:
     code = _code(_piece(name).body)
-    known = {*_piece(name).contract.args}
-    for names in re.findall(r"\blocal (?!function)([\w, ]+)", code):
-        known.update(part.strip() for part in names.split(","))
-    for names in re.findall(r"function\s*[\w.]*\(([^)]*)\)", code):
-        known.update(part.strip() for part in names.split(","))
-    for names in re.findall(r"^\s*(\w+(?:, \w+)*) = ", code, re.MULTILINE):
-        assert {part.strip() for part in names.split(",")} <= known
+    assert [what for what, allowed in FORBIDDEN.items() if name not in allowed and re.search(what, code)] == []
 
 
 # ── arguments and items ──────────────────────────────────────────────────────────────────────────────────────────
@@ -190,10 +172,8 @@ def test_the_items_that_the_method_takes_have_the_fields_of_the_header(name: str
     fields = list(scripts()[name].contract.items)
     taken = _item_type(name)
     if taken is None:
-        # Built by the method from its own parameters.
-        parameters = set(inspect.signature(getattr(Turn, name)).parameters)
-        assert all(field in parameters for field in fields)
-    elif issubclass(taken, msgspec.Struct):
+        return  # the method builds them from its own parameters
+    if issubclass(taken, msgspec.Struct):
         assert list(taken.__struct_fields__) == fields
     elif issubclass(taken, str):
         assert fields == ["tx_id"]

@@ -4,6 +4,7 @@ Everything is checked here, before the first call: what is wrong is refused with
 """
 
 import asyncio
+import contextlib
 import hashlib
 import random
 import secrets
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 
 from datp.definitions import Definitions
-from datp.errors import BadRequest, Conflict, NotFound, TooLarge
+from datp.errors import BadRequest, BrokenState, Conflict, InvalidId, NotFound, TooLarge
 from datp.hotstore.store import Found, Result, Start, Store
 from datp.model.flow import FlowEntry
 from datp.model.ids import (
@@ -26,6 +27,7 @@ from datp.model.ids import (
     parse_name,
     parse_owner,
     parse_transaction_id,
+    partition_of,
 )
 from datp.model.next_move import new_transaction
 from datp.model.pipeline import Duration, PinnedPipeline, duration_ms
@@ -33,9 +35,7 @@ from datp.model.reply import Reply, reply_from
 from datp.model.status import FINAL, Status
 from datp.model.switches import check_switch_name, decode_switch, encode_switch
 from datp.model.transaction import Transaction, decode_transaction, encode_transaction, step_id
-
-NESTING_MAX = 100
-"""Of JSON from outside: deeper documents are refused before anything walks them."""
+from datp.model.values import encode_value, printable, shown
 
 
 class StartRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -108,9 +108,15 @@ class Transactions:
         items: list[Start] = []
         states: list[bytes] = []
         places: list[int] = []
+        pinned: dict[str, PinnedPipeline] = {}
+        now_ms = self._store.clock.now_ms()
         for place, request in enumerate(requests):
             try:
-                item, state = await self._prepare(checked_owner, request)
+                name = request.transaction_type
+                pipeline = pinned.get(name) if isinstance(name, str) else None
+                if pipeline is None:
+                    pipeline = pinned[name] = await self._pin(name)
+                item, state = self._prepare(checked_owner, request, pipeline, now_ms)
             except (BadRequest, NotFound) as error:
                 results[place] = error
                 continue
@@ -124,14 +130,22 @@ class Transactions:
                 results[place] = _started(item, result)
         return [result for result in results if result is not None]
 
-    async def _prepare(self, owner: Owner, request: StartRequest) -> tuple[Start, bytes]:
-        settings = self._store.settings
-        name = parse_name(request.transaction_type, "transactionType")
+    async def _pin(self, transaction_type: str) -> PinnedPipeline:
+        """The version that a start of this type takes. Raises BadRequest, NotFound."""
+        name = parse_name(transaction_type, "transactionType")
         pipeline = await self._definitions.pin(name, {})
         if not self._definitions.pipeline(name, pipeline.version).is_transaction_type:
             raise BadRequest(f"Pipeline {name} can't be started by clients", field="transactionType")
+        return pipeline
+
+    def _prepare(
+        self, owner: Owner, request: StartRequest, pipeline: PinnedPipeline, now_ms: int
+    ) -> tuple[Start, bytes]:
+        settings = self._store.settings
         given = encode_checked(request.input, "input", settings.input_bytes_max)
-        if request.metadata:
+        if request.metadata != {}:
+            if not isinstance(request.metadata, dict):
+                raise BadRequest(f"metadata must be a JSON object, not {shown(request.metadata)}", field="metadata")
             encode_checked(request.metadata, "metadata", settings.metadata_bytes_max)
         deadline = pipeline.deadline_ms if request.deadline is None else duration_ms(request.deadline, "deadline")
         if request.external_id is None:
@@ -140,26 +154,26 @@ class Transactions:
         else:
             external_id = parse_external_id(request.external_id, settings.external_id_length_max)
             partition = Partition(self._store.partition_for_external_id(owner, external_id))
-            said = msgspec.json.encode([name, request.input, request.metadata, deadline], order="deterministic")
-            request_hash = hashlib.sha256(said).hexdigest()[:32]
-        now_ms = self._store.clock.now_ms()
+            request_hash = _hash_of([pipeline.name, request.input, request.metadata, deadline])
         tx_id = new_transaction_id(partition, now_ms, self._chance.getrandbits(RANDOM_BITS))
         state = encode_transaction(new_transaction(pipeline, given, request.metadata, now_ms))
-        return _start_item(tx_id, owner, external_id, request_hash, name, pipeline, deadline), state
+        return _start_item(tx_id, owner, external_id, request_hash, pipeline, deadline), state
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def find(self, text: str, owner: str) -> TransactionId:
-        """The txId, given itself or an externalId of this owner. Raises NotFound."""
-        if text.startswith("tx-"):
+        """The txId, given itself or an externalId of this owner. Raises BadRequest, NotFound."""
+        with contextlib.suppress(InvalidId):
             return parse_transaction_id(text)
         external_id = parse_external_id(text, self._store.settings.external_id_length_max)
         partition = self._store.partition_for_external_id(parse_owner(owner), external_id)
         async with self._store.turn() as turn:
             reply = turn.find_external_id(partition, owner, external_id)
-        if reply.value.code != "OK":
-            raise NotFound(f"Owner {owner} has no transaction with the externalId {external_id!r}")
-        return TransactionId(reply.value.text)
+        if reply.value.code == "OK":
+            return TransactionId(reply.value.text)
+        if text.startswith("tx-"):
+            parse_transaction_id(text)  # says what is wrong with it
+        raise NotFound(f"Owner {owner} has no transaction with the externalId {external_id!r}")
 
     async def reply(self, tx_id: TransactionId) -> Reply:
         """The reply as it is now. Raises NotFound."""
@@ -214,7 +228,12 @@ class Transactions:
             flow=shown_flow(tx_id, transaction),
         )
 
+    async def document(self, tx_id: TransactionId) -> bytes:
+        """The state document as it is stored, to be edited and given to `retry`. Raises NotFound."""
+        return (await self._found(tx_id, whole=True)).fields.get("state", b"")
+
     async def _found(self, tx_id: TransactionId, *, whole: bool) -> Found:
+        self._check_place(tx_id)
         async with self._store.turn() as turn:
             reply = turn.get_state([tx_id], whole=whole)
         found = reply.value[0]
@@ -222,11 +241,17 @@ class Transactions:
             raise NotFound(f"There is no transaction {tx_id}")
         return found
 
+    def _check_place(self, tx_id: TransactionId) -> None:
+        """Raises NotFound for an id of a partition that this store hasn't."""
+        if partition_of(tx_id) >= self._store.partitions:
+            raise NotFound(f"There is no transaction {tx_id}")
+
     # ── acting ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def set_switch(self, tx_id: TransactionId, name: str, value: Any) -> str:
         """The switch has this value (None: it is gone). OK, WOKEN or SAME."""
         limits = self._store.settings
+        self._check_place(tx_id)
         encoded = encode_switch(check_switch_name(name, limits), value, limits)
         async with self._store.turn() as turn:
             reply = turn.set_switch([(tx_id, name, encoded)])
@@ -234,31 +259,45 @@ class Transactions:
 
     async def cancel(self, tx_id: TransactionId, reason: str = "") -> Result:
         """The transaction ends `cancelled`, now or as soon as its step has ended."""
-        note = reason[: self._store.settings.note_length_max] or "cancelled by request"
+        self._check_place(tx_id)
+        note = printable(reason, self._store.settings.note_length_max) or "cancelled by request"
         async with self._store.turn() as turn:
             reply = turn.cancel([(tx_id, note)])
         return self._done(tx_id, reply.value[0], "it can't be cancelled")
 
     async def wake(self, tx_id: TransactionId) -> Result:
         """The sleeper goes on now."""
+        self._check_place(tx_id)
         async with self._store.turn() as turn:
             reply = turn.wake([tx_id])
         return self._done(tx_id, reply.value[0], "it can't be woken")
 
     async def retry(self, tx_id: TransactionId, state: bytes = b"") -> Result:
         """The parked transaction is queued again, with an edited document if one is given."""
+        self._check_place(tx_id)
         if state:
-            decode_transaction(state)
+            self._check_document(state)
         async with self._store.turn() as turn:
             reply = turn.retry([tx_id], [state])
         return self._done(tx_id, reply.value[0], "it can't be retried")
 
+    def _check_document(self, state: bytes) -> None:
+        """Raises BadRequest for a document that no node could read."""
+        most = self._store.settings.state_bytes_max
+        if len(state) > most:
+            raise TooLarge(f"The document has {len(state)} bytes, more than state_bytes_max ({most})", field="state")
+        try:
+            decode_transaction(state)
+        except BrokenState as error:
+            raise BadRequest(f"The document can't be used: {error}", field="state") from None
+
     async def end_parked(self, tx_id: TransactionId, status: str, note: str) -> Result:
         """The parked transaction has this final status."""
+        self._check_place(tx_id)
         if status not in FINAL:
             raise BadRequest(f"{status!r} is not a final status: {', '.join(sorted(FINAL))}", field="status")
         async with self._store.turn() as turn:
-            reply = turn.end_parked([(tx_id, Status(status), note)])
+            reply = turn.end_parked([(tx_id, Status(status), printable(note, self._store.settings.note_length_max))])
         return self._done(tx_id, reply.value[0], "it can't be ended")
 
     def _done(self, tx_id: TransactionId, result: Result, refusal: str) -> Result:
@@ -331,28 +370,21 @@ def _shown_entry(tx_id: TransactionId, transaction: Transaction, entry: FlowEntr
 def encode_checked(value: Any, field: str, most: int) -> bytes:
     """The value as JSON, if it is within its limits. Raises BadRequest."""
     try:
-        encoded = msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError, UnicodeError, RecursionError) as error:
+        encoded = encode_value(value)
+    except ValueError as error:
         raise BadRequest(f"{field} can't be written as JSON: {error}", field=field) from None
     if len(encoded) > most:
         raise TooLarge(f"{field} has {len(encoded)} bytes, more than {field}_bytes_max ({most})", field=field)
-    if encoded.count(b"[") + encoded.count(b"{") > NESTING_MAX:
-        _check_nesting(value, field)
     return encoded
 
 
-def _check_nesting(value: Any, field: str) -> None:
-    level = [value]
-    for _ in range(NESTING_MAX):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list | tuple)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return
-    raise BadRequest(f"{field} is nested more than {NESTING_MAX} deep", field=field)
+def _hash_of(said: list[Any]) -> str:
+    """The same for the same request, in whatever order its keys stand."""
+    try:
+        canonical = msgspec.json.encode(said, order="deterministic")
+    except TypeError:  # keys that are not text yet, which can't be put in order
+        canonical = msgspec.json.encode(msgspec.json.decode(msgspec.json.encode(said)), order="deterministic")
+    return hashlib.sha256(canonical).hexdigest()[:32]
 
 
 def _start_item(
@@ -360,12 +392,11 @@ def _start_item(
     owner: Owner,
     external_id: str,
     request_hash: str,
-    name: str,
     pipeline: PinnedPipeline,
     deadline_ms: int,
 ) -> Start:
     return Start(
-        tx_id, owner, external_id, request_hash, name, pipeline.version, pipeline.group, deadline_ms, "", "hot"
+        tx_id, owner, external_id, request_hash, pipeline.name, pipeline.version, pipeline.group, deadline_ms, "", "hot"
     )
 
 

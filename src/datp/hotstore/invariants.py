@@ -57,7 +57,7 @@ def _is_due(sight: "Sight") -> bool | None:
 
 
 _ALWAYS: Final = ("phase", "version", "sequence")
-_EVERY: Final = (*_ALWAYS, "owner", "type", "pipeline_version", "started_at", "durability", "group", "queue")
+_EVERY: Final = (*_ALWAYS, "owner", "type", "pipeline_version", "started_at", "group", "queue")
 
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "queued": (*_EVERY, "event"),
@@ -263,7 +263,9 @@ def _join(sight: Sight, known: dict[str, Sight]) -> Iterator[str]:
     if sight.phase != Phase.JOINING and opened:
         yield f"its branch {opened[0]} is open, and it must be joining"
     is_decided = closed > 0 and (won >= need or won + len(opened) < need)
-    if opened and ":settled" not in join and (is_decided or sight.state.get("verdict")):
+    # A verdict that still waits in deadlineZ will settle the join when it is enforced.
+    has_verdict = bool(sight.state.get("verdict")) and "deadlines" not in sight.scores
+    if opened and ":settled" not in join and (is_decided or has_verdict):
         yield "its join is decided, and its open branches must have been cancelled"
     for branch_id in opened:
         branch = known.get(branch_id, Sight(branch_id))

@@ -78,4 +78,4 @@ class FlowEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
 
     @property
     def is_pipeline(self) -> bool:
-        return self.pipeline_version != ""
+        return not self.type

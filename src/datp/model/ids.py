@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import NewType
 
 from datp.errors import InvalidId
+from datp.model.values import shown
 
 TransactionId = NewType("TransactionId", str)
 StepId = NewType("StepId", str)
@@ -35,32 +36,38 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/[A-Za-z0-9._-]{1,64}){0,3}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def _base32(number: int, width: int) -> str:
-    """The number's last `width` digits, two at a time."""
-    pairs = []
-    for _ in range(width // 2):
-        pairs.append(_PARTITION_TEXT[number & 1023])
-        number >>= 10
-    pairs.reverse()
-    return (_ALPHABET[number & 31] if width & 1 else "") + "".join(pairs)
+def _time_text(ms: int) -> str:
+    """45 bits in nine digits."""
+    pair = _PARTITION_TEXT
+    first = f"{_ALPHABET[ms >> 40 & 31]}{pair[ms >> 30 & 1023]}"
+    return f"{first}{pair[ms >> 20 & 1023]}{pair[ms >> 10 & 1023]}{pair[ms & 1023]}"
+
+
+def _chance_text(bits: int) -> str:
+    """65 bits in thirteen digits. Written out, because every start makes one."""
+    pair = _PARTITION_TEXT
+    return (
+        f"{_ALPHABET[bits >> 60 & 31]}{pair[bits >> 50 & 1023]}{pair[bits >> 40 & 1023]}{pair[bits >> 30 & 1023]}"
+        f"{pair[bits >> 20 & 1023]}{pair[bits >> 10 & 1023]}{pair[bits & 1023]}"
+    )
 
 
 def new_transaction_id(partition: Partition, now_ms: int, chance: int) -> TransactionId:
     """An id for a transaction of this partition; `chance` is RANDOM_BITS random bits."""
-    return TransactionId(f"tx-{_PARTITION_TEXT[partition]}-{_base32(now_ms, 9)}{_base32(chance, 13)}")
+    return TransactionId(f"tx-{_PARTITION_TEXT[partition]}-{_time_text(now_ms)}{_chance_text(chance)}")
 
 
 def branch_id(parent: TransactionId, step_id: StepId, attempt: int, index: int) -> TransactionId:
     """The id of a parallel branch: the same for every rerun of the same attempt of the step."""
     digest = blake2b(f"{step_id}#{attempt}#{index}".encode(), digest_size=9).digest()
-    return TransactionId(parent[:15] + _base32(int.from_bytes(digest) >> 7, 13))
+    return TransactionId(parent[:15] + _chance_text(int.from_bytes(digest) >> 7))
 
 
 def parse_transaction_id(text: str) -> TransactionId:
     """The text, as a transaction's id; raises InvalidId."""
     if not isinstance(text, str) or not _TRANSACTION_ID.fullmatch(text):
         raise InvalidId(
-            f"{_shown(text)} is not a transaction's id; one looks like tx-00-1hf7yat00g0123456789abc", field="txId"
+            f"{shown(text)} is not a transaction's id; one looks like tx-00-1hf7yat00g0123456789ab", field="txId"
         )
     return TransactionId(text)
 
@@ -86,7 +93,7 @@ def partition_for(owner: Owner, external_id: str, partitions: int) -> Partition:
 def parse_owner(text: str) -> Owner:
     """The text, as an owner; no colon, so that `owner:externalId` has one reading."""
     if not isinstance(text, str) or not _OWNER.fullmatch(text):
-        raise InvalidId(f"{_shown(text)} is not an owner: 1 to 64 of A-Z a-z 0-9 . _ @ -", field="owner")
+        raise InvalidId(f"{shown(text)} is not an owner: 1 to 64 of A-Z a-z 0-9 . _ @ -", field="owner")
     return Owner(text)
 
 
@@ -94,7 +101,7 @@ def parse_name(text: str, field: str) -> str:
     """The text, as the name of a pipeline, a step type or a node group."""
     if not isinstance(text, str) or not _NAME.fullmatch(text):
         raise InvalidId(
-            f"{_shown(text)} is not a name for {field}: 1 to 64 of A-Z a-z 0-9 . _ - beginning with a letter or"
+            f"{shown(text)} is not a name for {field}: 1 to 64 of A-Z a-z 0-9 . _ - beginning with a letter or"
             " digit, and up to three more such parts after a /",
             field=field,
         )
@@ -105,12 +112,7 @@ def parse_external_id(text: str, length_max: int) -> str:
     """The text, as a client's own id: anything printable, within the limit."""
     if not isinstance(text, str) or not 1 <= len(text) <= length_max or _CONTROL.search(text):
         raise InvalidId(
-            f"{_shown(text)} is not an externalId: 1 to {length_max} characters, none of them a control character",
+            f"{shown(text)} is not an externalId: 1 to {length_max} characters, none of them a control character",
             field="externalId",
         )
     return text
-
-
-def _shown(text: object) -> str:
-    shown = repr(text)
-    return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -1,7 +1,10 @@
 """Everything has a limit, and the limit has a name: what a transaction may not exceed."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+DURATION_MAX_MS: Final = 100 * 365 * 86_400_000
+"""Longer than anything waits; beyond it, times would not fit where they are kept."""
 
 
 def setting(default: Any, unit: str, reason: str, *, live: bool = False) -> Any:

@@ -24,13 +24,13 @@ from datp.model.ids import (
 from datp.model.limits import Limits
 from datp.model.outcome import Calls, Ended, Forks, Poisoned, RunResult, Sleeps
 from datp.model.pipeline import (
-    PARALLEL_STEP,
     PinnedPipeline,
     PipelineDefinition,
     StepDefinition,
 )
 from datp.model.status import UNDONE, Status
 from datp.model.transaction import NULL, Transaction, Undo, encode_transaction, step_id
+from datp.model.values import printable
 
 # ── Moves ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -178,6 +178,10 @@ def first_move(
     entry = transaction.flow[event.at]
     if verdict and not transaction.undo:
         return conclude_by_verdict(transaction, verdict, here, joined)
+    if event.kind == "verdict":
+        return _next_undo(transaction, here) if transaction.undo else _lost_verdict()
+    if not entry.is_open or entry.is_pipeline != (event.kind == "start"):
+        raise BrokenState(f"The event says {event.kind} at entry {entry.i}, which is no place for that")
     match event.kind:
         case "start":
             return _start_pipeline(transaction, entry, here)
@@ -188,9 +192,7 @@ def first_move(
         case "return":
             return _child_returned(transaction, entry, here)
         case "joined":
-            return _branches_joined(transaction, entry, joined or Joined(0, []), here)
-        case "verdict":
-            return _next_undo(transaction, here) if transaction.undo else _lost_verdict()
+            return _branches_joined(transaction, entry, joined, here)
 
 
 def next_move(transaction: Transaction, at: int, result: RunResult, here: Here, step: StepDefinition | None) -> Move:
@@ -212,21 +214,23 @@ def next_move(transaction: Transaction, at: int, result: RunResult, here: Here, 
         case Forks():
             return _fork(transaction, entry, result, here)
         case Poisoned():
-            return Park(result.reason, _again(entry))
+            return Park(_note(result.reason, here), _again(entry))
 
 
 def conclude_by_verdict(transaction: Transaction, verdict: Verdict, here: Here, joined: Joined | None = None) -> Move:
     """The verdict came first: whatever is open ends with it, and what was done is undone."""
+    note = _note(verdict.note, here)
     open_step = next((entry for entry in reversed(transaction.flow) if entry.is_open), None)
-    if joined and open_step and open_step.type == PARALLEL_STEP:
+    if joined and open_step:
+        # Whose branches they are: the step that forked is the last that is open, whatever its type.
         _merge_branches(transaction, open_step, joined, here)
     for entry in transaction.flow:
         if entry.is_open:
-            entry.ts3, entry.status, entry.note = here.now_ms, verdict.status, verdict.note
+            entry.ts3, entry.status, entry.note = here.now_ms, verdict.status, note
     root = transaction.flow[0]
-    root.status, root.note = verdict.status, verdict.note
+    root.status, root.note = verdict.status, note
     root.output, root.output_ref = msgspec.Raw(NULL), ""
-    return _conclude(transaction, verdict.status, NULL, verdict.note, here)
+    return _conclude(transaction, here)
 
 
 def branch_result(transaction: Transaction, tx_id: TransactionId, end: Complete) -> BranchResult:
@@ -241,6 +245,17 @@ def branch_result(transaction: Transaction, tx_id: TransactionId, end: Complete)
         note=end.note,
         undo=[_portable(transaction, tx_id, entry) for entry in reversed(left)],
     )
+
+
+def needed_versions(transaction: Transaction, joined: Joined | None = None) -> set[tuple[str, str]]:
+    """Every pipeline version that a decision may ask for: the pinned ones, and those that ended branches used."""
+    needed = set(transaction.versions.items())
+    left = [entry for result in joined.results for entry in result.undo] if joined else []
+    for entry in (*transaction.flow, *left):
+        if entry.of:
+            name, _, version = entry.of.partition("@")
+            needed.add((name, version))
+    return needed
 
 
 def is_undoable(transaction: Transaction) -> bool:
@@ -268,8 +283,8 @@ def _after_step(transaction: Transaction, entry: FlowEntry, here: Here) -> Move:
     place = definition.index_of[entry.name] + 1
     if place == len(definition.steps):
         return _pipeline_ended(transaction, pipeline, entry, here)
-    if len(transaction.flow) >= here.limits.flow_length_max:
-        return _overgrown(transaction, pipeline, here)
+    if not _has_room(transaction, 1, here):
+        return _overgrown(transaction, here)
     following = definition.steps[place]
     added = _add_step(transaction, pipeline, following, place + 1, transaction.output_source(entry), here)
     return RunStep(added.i, checkpoint=following.checkpoint)
@@ -280,16 +295,16 @@ def _pipeline_ended(transaction: Transaction, pipeline: FlowEntry, last: FlowEnt
     pipeline.ts3, pipeline.status, pipeline.note = here.now_ms, last.status, last.note
     pipeline.output_ref = transaction.output_source(last)
     if pipeline.p < 0:
-        return _conclude(transaction, Status(last.status), transaction.output_of(pipeline), last.note, here)
+        return _conclude(transaction, here)
     return Requeue("out", NodeGroup(pipeline.return_group), Event("return", pipeline.p))
 
 
 def _call_pipeline(transaction: Transaction, caller: FlowEntry, call: Calls, here: Here) -> Move:
     pipeline: PinnedPipeline = call.pipeline
     if transaction.depth(caller) >= here.limits.nesting_max:
-        return _ends_internally(transaction, caller, f"pipelines are nested more than {here.limits.nesting_max}", here)
-    if len(transaction.flow) >= here.limits.flow_length_max:
-        return _overgrown(transaction, caller, here)
+        return _too_deep(transaction, caller, here)
+    if not _has_room(transaction, 2, here):
+        return _overgrown(transaction, here)
     transaction.pin(pipeline.name, pipeline.version)
     child = FlowEntry(
         i=len(transaction.flow),
@@ -335,7 +350,7 @@ def _add_step(
 def _close(transaction: Transaction, entry: FlowEntry, status: Status, here: Here, *, output: bytes, note: str) -> None:
     """The entry has ended; an output that equals its input is kept as a reference to it."""
     entry.ts3, entry.status = here.now_ms, status
-    entry.note = note[: here.limits.note_length_max]
+    entry.note = _note(note, here)
     if not output or output == transaction.input_of(entry):
         entry.output_ref = transaction.input_source(entry)
     else:
@@ -362,12 +377,13 @@ def _sleep(entry: FlowEntry, wanted: Sleeps, step: StepDefinition | None, here: 
     if wake_in_ms is None and not wanted.switch:
         backoff = step.retry.backoff if step and step.retry else Backoff()
         wake_in_ms = backoff.wait_ms(entry.attempt + 1, here.chance)
-    return Sleep(_again(entry), NodeGroup(entry.node_group), wake_in_ms, wanted.switch, wanted.seen, wanted.note)
+    note = _note(wanted.note, here)
+    return Sleep(_again(entry), NodeGroup(entry.node_group), wake_in_ms, wanted.switch, wanted.seen, note)
 
 
 def _try_again(entry: FlowEntry, result: Ended, backoff: Backoff, here: Here) -> Move:
     entry.failures += 1
-    entry.note = result.note[: here.limits.note_length_max]
+    entry.note = _note(result.note, here)
     wait = backoff.wait_ms(entry.failures, here.chance)
     return Sleep(_again(entry), NodeGroup(entry.node_group), wait, note=entry.note)
 
@@ -376,8 +392,11 @@ def _try_again(entry: FlowEntry, result: Ended, backoff: Backoff, here: Here) ->
 
 
 def _fork(transaction: Transaction, caller: FlowEntry, wanted: Forks, here: Here) -> Move:
-    if len(transaction.flow) + len(wanted.branches) > here.limits.flow_length_max:
-        return _overgrown(transaction, caller, here)
+    depth = transaction.depth(caller)
+    if depth >= here.limits.nesting_max:
+        return _too_deep(transaction, caller, here)
+    if not _has_room(transaction, len(wanted.branches), here):
+        return _overgrown(transaction, here)
     own_input = transaction.input_of(caller)
     place = step_id(here.tx_id, caller)
     branches = []
@@ -385,12 +404,15 @@ def _fork(transaction: Transaction, caller: FlowEntry, wanted: Forks, here: Here
         transaction.pin(pipeline.name, pipeline.version)
         branch = new_transaction(pipeline, given or own_input, transaction.metadata, here.now_ms)
         branch.versions = {**transaction.versions, **branch.versions}
+        branch.nested = depth
         tx_id = branch_id(here.tx_id, place, caller.attempt, index)
         branches.append(NewBranch(tx_id, pipeline, encode_transaction(branch)))
     return Fork(Event("joined", caller.i), here.node_group, wanted.need, branches)
 
 
-def _branches_joined(transaction: Transaction, caller: FlowEntry, joined: Joined, here: Here) -> Move:
+def _branches_joined(transaction: Transaction, caller: FlowEntry, joined: Joined | None, here: Here) -> Move:
+    if joined is None:
+        raise BrokenState(f"Entry {caller.i} of the flow waits for branches, but what they came to is not there")
     _merge_branches(transaction, caller, joined, here)
     statuses = [result.status for result in joined.results]
     status = Status.SUCCESS if statuses.count(Status.SUCCESS) >= joined.need else _worst(statuses)
@@ -436,11 +458,14 @@ def _worst(statuses: list[Status]) -> Status:
 # ── The end, and undoing ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _conclude(transaction: Transaction, status: Status, output: bytes, note: str, here: Here) -> Move:
+def _conclude(transaction: Transaction, here: Here) -> Move:
+    """The transaction's own pipeline has ended: what was done is undone first, if its status asks for that."""
+    root = transaction.flow[0]
+    status = Status(root.status)
     if status in UNDONE and _left_to_undo(transaction):
-        transaction.undo = Undo(status, note, msgspec.Raw(output))
+        transaction.undo = Undo(status, root.note)
         return _next_undo(transaction, here)
-    return Complete(status, output, note)
+    return Complete(status, transaction.output_of(root), root.note)
 
 
 def _left_to_undo(transaction: Transaction) -> list[FlowEntry]:
@@ -454,7 +479,7 @@ def _next_undo(transaction: Transaction, here: Here) -> Move:
     assert undo, "undo goes on, but it never began"
     left = _left_to_undo(transaction)
     if not left:
-        return Complete(undo.status, bytes(undo.output), undo.note)
+        return Complete(undo.status, transaction.output_of(transaction.flow[0]), undo.note)
     target = left[0]
     entry = FlowEntry(
         i=len(transaction.flow),
@@ -479,7 +504,7 @@ def _next_undo(transaction: Transaction, here: Here) -> Move:
 def _undo_ended(transaction: Transaction, entry: FlowEntry, result: Ended, here: Here) -> Move:
     if result.status != Status.SUCCESS:
         reason = f"the undo of step {entry.name} ended {result.status}"
-        return Park(f"{reason}: {result.note}" if result.note else reason, _again(entry))
+        return Park(_note(f"{reason}: {result.note}" if result.note else reason, here), _again(entry))
     _close(transaction, entry, Status.SUCCESS, here, output=result.output, note=result.note)
     return _next_undo(transaction, here)
 
@@ -507,15 +532,27 @@ def _portable(transaction: Transaction, tx_id: TransactionId, entry: FlowEntry) 
     )
 
 
-def _ends_internally(transaction: Transaction, entry: FlowEntry, note: str, here: Here) -> Move:
-    _close(transaction, entry, Status.INTERNAL_ERROR, here, output=NULL, note=note)
-    return _pipeline_ended(transaction, transaction.flow[entry.p], entry, here)
+def _too_deep(transaction: Transaction, caller: FlowEntry, here: Here) -> Move:
+    """A pipeline that calls itself ends here; that is its step's outcome."""
+    note = f"pipelines are nested more than nesting_max ({here.limits.nesting_max}) deep"
+    _close(transaction, caller, Status.INTERNAL_ERROR, here, output=NULL, note=note)
+    return _after_step(transaction, caller, here)
 
 
-def _overgrown(transaction: Transaction, entry: FlowEntry, here: Here) -> Move:
+def _has_room(transaction: Transaction, more: int, here: Here) -> bool:
+    """Whether so many entries still fit into the flow. Undos always do: what was done must not stay half undone."""
+    return len(transaction.flow) + more <= here.limits.flow_length_max
+
+
+def _overgrown(transaction: Transaction, here: Here) -> Move:
     """The flow is at its limit: the transaction ends here, wherever its pipelines are."""
-    note = f"the flow has {len(transaction.flow)} entries, more than flow_length_max allows"
+    note = f"the flow has {len(transaction.flow)} entries, and needs more than flow_length_max allows"
     return conclude_by_verdict(transaction, Verdict(Status.INTERNAL_ERROR, note), here)
+
+
+def _note(text: str, here: Here) -> str:
+    """A note as it may be stored and sent, whatever a step or an exception gave."""
+    return printable(text, here.limits.note_length_max) if text else ""
 
 
 def _lost_verdict() -> Move:
@@ -542,6 +579,7 @@ __all__ = [
     "conclude_by_verdict",
     "first_move",
     "is_undoable",
+    "needed_versions",
     "new_transaction",
     "next_move",
 ]

@@ -7,18 +7,18 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from datp.errors import BadDefinition, InvalidId
+from datp.errors import BadDefinition, BadRequest
 from datp.model.backoff import Backoff
 from datp.model.ids import NodeGroup, PipelineName, PipelineVersion, parse_name
-from datp.model.limits import Limits
+from datp.model.limits import DURATION_MAX_MS, Limits
+from datp.model.values import encode_value, printable, shown
 
 PIPELINE_STEP: Final = "pipeline"
 PARALLEL_STEP: Final = "parallel"
 """The two step types that the engine itself knows: they start pipelines instead of running code."""
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-DURATION_MAX_MS: Final = 100 * 365 * 86_400_000
 
 Duration = Annotated[int | str, "milliseconds, or a number with a unit: 250ms, 30s, 5m, 2h, 7d"]
 
@@ -28,7 +28,7 @@ def duration_ms(value: Duration, field: str) -> int:
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     ms = round(float(match[1]) * _UNIT_MS[match[2]]) if match else value
     if isinstance(ms, bool) or not isinstance(ms, int) or not 0 <= ms <= DURATION_MAX_MS:
-        raise BadDefinition(f"{field}: {value!r} is not a duration; write 250ms, 30s, 5m, 2h or 7d", field=field)
+        raise BadDefinition(f"{field}: {shown(value)} is not a duration; write 250ms, 30s, 5m, 2h or 7d", field=field)
     return ms
 
 
@@ -72,7 +72,7 @@ def needed(join: str | int, width: int) -> int:
         return min(1, width)
     if isinstance(join, int) and not isinstance(join, bool) and 1 <= join <= width:
         return join
-    raise BadDefinition(f"join: {join!r} is not all, first, or a number from 1 to {width}", field="join")
+    raise BadDefinition(f"join: {shown(join)} is not all, first, or a number from 1 to {width}", field="join")
 
 
 class StepDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -153,12 +153,13 @@ class PinnedPipeline(msgspec.Struct, frozen=True):
 def parse_pipeline(data: object, limits: Limits) -> PipelineDefinition:
     """The definition, checked as far as it can be without knowing step types; raises BadDefinition."""
     try:
-        definition = msgspec.convert(data, PipelineDefinition)
+        # There and back again: what is used is what is stored, whatever the data was made of.
+        definition = decode_pipeline(encode_value(msgspec.convert(data, PipelineDefinition)))
         _check(definition, limits)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise BadDefinition(f"{_name_in(data)}: {error}") from None
-    except InvalidId as error:
-        raise BadDefinition(f"{_name_in(data)}: {error}", field=error.field) from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadDefinition(printable(f"{_name_in(data)}: {error}")) from None
+    except BadRequest as error:
+        raise BadDefinition(printable(f"{_name_in(data)}: {error}"), field=error.field) from None
     return definition
 
 
@@ -177,12 +178,11 @@ def _check(definition: PipelineDefinition, limits: Limits) -> None:
     duration_ms(definition.deadline, "deadline")
     if not 1 <= len(definition.steps) <= limits.pipeline_steps_max:
         raise BadDefinition(
-            f"{definition.name} needs 1 to {limits.pipeline_steps_max} steps (pipeline_steps_max),"
-            f" it has {len(definition.steps)}",
+            f"it needs 1 to {limits.pipeline_steps_max} steps (pipeline_steps_max), and has {len(definition.steps)}",
             field="steps",
         )
     if len(definition.index_of) != len(definition.steps):
-        raise BadDefinition(f"{definition.name}: two of its steps have the same id", field="steps")
+        raise BadDefinition("two of its steps have the same id", field="steps")
     for step in definition.steps:
         _check_step(step, limits)
 

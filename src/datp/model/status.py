@@ -56,44 +56,63 @@ STATUS_OF_PHASE: Final[dict[Phase, Status]] = {
 }
 """What a client sees of a live transaction; a complete one has its own final status."""
 
-_RUNNING_TO: Final = frozenset({Phase.RUNNING})
-_AT_REST: Final = frozenset({Phase.QUEUED, Phase.SLEEPING, Phase.WAITING, Phase.JOINING, Phase.EXCEPTION})
+_RUNNING: Final = frozenset({Phase.RUNNING})
+_QUEUED: Final = frozenset({Phase.QUEUED})
+_ENDED: Final = frozenset({Phase.COMPLETE, Phase.QUEUED})
+"""By a verdict: at once where nothing has to be undone, else through the queue."""
+
+_ENDING_BRANCH: Final[dict[Phase, frozenset[Phase]]] = {Phase.JOINING: _ENDED}
+"""Whatever ends a branch may be what its parent waited for."""
+
+_LIVE: Final = tuple(phase for phase in Phase if phase != Phase.COMPLETE)
+_AT_REST: Final = tuple(phase for phase in _LIVE if phase != Phase.RUNNING)
 
 ALLOWED_MOVES: Final[dict[str, dict[Phase, frozenset[Phase]]]] = {
     "enqueue": {},
-    "dequeue": {Phase.QUEUED: _RUNNING_TO},
-    "complete": {Phase.RUNNING: frozenset({Phase.COMPLETE})},
-    "requeue": {Phase.RUNNING: frozenset({Phase.QUEUED})},
+    "dequeue": {Phase.QUEUED: frozenset({Phase.RUNNING, Phase.EXCEPTION})},
+    "complete": {Phase.RUNNING: frozenset({Phase.COMPLETE}), **_ENDING_BRANCH},
+    "requeue": {Phase.RUNNING: _QUEUED},
     "sleep": {Phase.RUNNING: frozenset({Phase.SLEEPING, Phase.WAITING, Phase.QUEUED})},
     "fork": {Phase.RUNNING: frozenset({Phase.JOINING})},
-    "checkpoint": {Phase.RUNNING: _RUNNING_TO},
-    "report_progress": {Phase.RUNNING: _RUNNING_TO},
-    "give_back": {Phase.RUNNING: frozenset({Phase.QUEUED})},
+    "checkpoint": {Phase.RUNNING: _RUNNING},
+    "report_progress": {Phase.RUNNING: _RUNNING},
+    "give_back": {Phase.RUNNING: _QUEUED},
     "park": {Phase.RUNNING: frozenset({Phase.EXCEPTION})},
     "reap": {
         Phase.RUNNING: frozenset({Phase.QUEUED, Phase.EXCEPTION, Phase.RUNNING, Phase.COMPLETE}),
-        **{phase: frozenset({Phase.COMPLETE, Phase.QUEUED, Phase.JOINING}) for phase in _AT_REST},
+        **{phase: _ENDED | {Phase.EXCEPTION} for phase in _AT_REST},
+        Phase.JOINING: _ENDED | {Phase.EXCEPTION, Phase.JOINING},
     },
     "cancel": {
-        Phase.RUNNING: frozenset({Phase.RUNNING}),
-        **{phase: frozenset({Phase.COMPLETE, Phase.QUEUED, Phase.JOINING}) for phase in _AT_REST},
+        Phase.RUNNING: _RUNNING,
+        **dict.fromkeys(_AT_REST, _ENDED),
+        Phase.JOINING: _ENDED | {Phase.JOINING},
     },
-    "wake": {
-        Phase.SLEEPING: frozenset({Phase.QUEUED}),
-        Phase.WAITING: frozenset({Phase.QUEUED}),
-    },
+    "wake": {Phase.SLEEPING: _QUEUED, Phase.WAITING: _QUEUED},
     "wake_due": {
-        Phase.SLEEPING: frozenset({Phase.QUEUED, Phase.COMPLETE}),
-        Phase.WAITING: frozenset({Phase.QUEUED, Phase.COMPLETE}),
+        Phase.SLEEPING: _ENDED | {Phase.EXCEPTION},
+        Phase.WAITING: _ENDED | {Phase.EXCEPTION},
+        **_ENDING_BRANCH,
+    },
+    "restore": {
+        Phase.SLEEPING: _ENDED | {Phase.SLEEPING},
+        Phase.WAITING: _ENDED | {Phase.WAITING},
+    },
+    "adopt": {
+        **{phase: frozenset(Phase) - _RUNNING for phase in _LIVE},
+        Phase.COMPLETE: frozenset({Phase.COMPLETE}),
     },
     "set_switch": {
+        **{phase: frozenset({phase}) for phase in _LIVE},
         Phase.WAITING: frozenset({Phase.WAITING, Phase.QUEUED}),
-        **{phase: frozenset({phase}) for phase in Phase if phase not in {Phase.WAITING, Phase.COMPLETE}},
     },
-    "retry": {Phase.EXCEPTION: frozenset({Phase.QUEUED})},
-    "end_parked": {Phase.EXCEPTION: frozenset({Phase.COMPLETE})},
+    "retry": {Phase.EXCEPTION: _QUEUED},
+    "end_parked": {Phase.EXCEPTION: frozenset({Phase.COMPLETE}), **_ENDING_BRANCH},
 }
-"""operation → phase before → phases after; a phase that is not listed is refused."""
+"""operation → phase before → phases after, of the transaction that it is told, or of a parent whose branch that is.
+
+A phase that is not listed is refused. A final phase has no way out: SQL's newer copy of it is final too.
+"""
 
 
 def may_move(operation: str, before: Phase, after: Phase) -> bool:

@@ -38,12 +38,12 @@ def encode_switch(name: str, value: object, limits: Limits) -> str:
     if not isinstance(value, bool | int | float | str):
         raise BadSwitch("Switch can only be boolean, number, or string (< 32 chars)", field="value")
     if isinstance(value, str):
-        if len(value) > limits.switch_text_length_max:
-            raise BadSwitch(f"Switch exceeds maximum length ({name}: {value[:100]})", field="value")
         try:
             value.encode()
         except UnicodeEncodeError:
             raise BadSwitch("A switch's text must be valid Unicode", field="value") from None
+        if len(value) > limits.switch_text_length_max:
+            raise BadSwitch(f"Switch exceeds maximum length ({name}: {value[:100]})", field="value")
     elif isinstance(value, float) and not math.isfinite(value):
         raise BadSwitch("A switch's number must be finite", field="value")
     elif isinstance(value, int) and abs(value) > INTEGER_MAX:

@@ -10,12 +10,16 @@ import msgspec
 from datp.errors import BrokenState
 from datp.model.flow import INPUT, NOTHING, OUTPUT, FlowEntry, Ref
 from datp.model.ids import PipelineName, PipelineVersion, StepId, TransactionId
-from datp.model.status import Status
+from datp.model.status import FINAL, Status
+from datp.model.values import printable, shown
 
 FORMAT: Final = 1
 """The document's format; a reader refuses one that it doesn't know."""
 
 NULL = b"null"
+
+_STATUSES: Final = frozenset({"", *FINAL})
+"""What an entry's status may be: an entry is open, or it has ended."""
 
 
 class Undo(msgspec.Struct, rename="camel"):
@@ -23,7 +27,6 @@ class Undo(msgspec.Struct, rename="camel"):
 
     status: Status
     note: str = ""
-    output: msgspec.Raw = msgspec.Raw(NULL)
 
 
 class Transaction(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -36,6 +39,8 @@ class Transaction(msgspec.Struct, rename="camel", omit_defaults=True):
     """pipeline → the version pinned for this transaction, from the first time that it was used."""
     flow: list[FlowEntry] = []
     undo: Undo | None = None
+    nested: int = 0
+    """Of a branch: how many pipelines stand above it, in the transactions that it belongs to."""
 
     def pin(self, name: PipelineName, version: PipelineVersion) -> None:
         self.versions[name] = version
@@ -60,7 +65,7 @@ class Transaction(msgspec.Struct, rename="camel", omit_defaults=True):
             if not further:
                 return ref
             ref = further
-        raise BrokenState(f"The stored state cannot be read: the reference {ref!r} goes round in a circle")
+        raise BrokenState(f"The stored state cannot be read: the reference {shown(ref)} goes round in a circle")
 
     def input_source(self, entry: FlowEntry) -> Ref:
         """Where the entry's input is: references are made one link long, so this is the end of the chain."""
@@ -92,8 +97,10 @@ class Transaction(msgspec.Struct, rename="camel", omit_defaults=True):
 
     def _at(self, ref: Ref) -> tuple[FlowEntry, bool]:
         index, _, side = ref.partition(".")
-        if side not in ("input", "output") or not index.isdecimal() or int(index) >= len(self.flow):
-            raise BrokenState(f"The stored state cannot be read: it refers to {ref!r}")
+        if side not in ("input", "output") or not (
+            len(index) < 10 and index.isdecimal() and int(index) < len(self.flow)
+        ):
+            raise BrokenState(f"The stored state cannot be read: it refers to {shown(ref)}")
         return self.flow[int(index)], side == "input"
 
     def pipeline_entry(self, entry: FlowEntry) -> FlowEntry:
@@ -102,7 +109,7 @@ class Transaction(msgspec.Struct, rename="camel", omit_defaults=True):
 
     def depth(self, entry: FlowEntry) -> int:
         """How many pipelines stand above this entry."""
-        depth = 0
+        depth = self.nested
         while entry.p >= 0:
             entry = self.flow[entry.p]
             depth += entry.is_pipeline
@@ -117,12 +124,24 @@ def encode_transaction(transaction: Transaction) -> bytes:
     return _encoder.encode(transaction)
 
 
+def encode_final(transaction: Transaction) -> bytes:
+    """A final transaction's document, which refers to the output that is stored beside it.
+
+    In memory it stays whole: a verdict may have come first, and a branch's undo needs its values.
+    """
+    output = transaction.value("0.output")
+    transaction.hand_over_output()
+    encoded = _encoder.encode(transaction)
+    transaction.take_back_output(output)
+    return encoded
+
+
 def decode_transaction(stored: bytes) -> Transaction:
     """The stored document; raises BrokenState for anything else."""
     try:
         transaction = _decoder.decode(stored)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BrokenState(f"The stored state cannot be read: {error}") from None
+        raise BrokenState(f"The stored state cannot be read: {printable(error)}") from None
     _check(transaction)
     return transaction
 
@@ -133,9 +152,13 @@ def step_id(tx_id: TransactionId, entry: FlowEntry) -> StepId:
 
 
 def _check(transaction: Transaction) -> None:
-    """Parents point backwards; whatever doesn't would make a reader loop."""
+    """Parents point backwards, whatever doesn't would make a reader loop; and every status is one."""
     if not transaction.flow:
         raise BrokenState("The stored state cannot be read: its flow is empty")
     for i, entry in enumerate(transaction.flow):
         if entry.i != i or not -1 <= entry.p < i or (entry.p == -1) != (i == 0) or entry.undo_of >= i:
             raise BrokenState(f"The stored state cannot be read: entry {i} of its flow points nowhere")
+        if entry.status not in _STATUSES:
+            raise BrokenState(
+                f"The stored state cannot be read: entry {i} of its flow has status {shown(entry.status)}"
+            )

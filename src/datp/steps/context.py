@@ -30,6 +30,8 @@ class Pending:
 
     def __init__(self, loop_thread: int = 0) -> None:
         self.future: Future[None] = Future()
+        # It can't be cancelled: what was said is said, whether or not somebody still waits for the answer.
+        self.future.set_running_or_notify_cancel()
         self._loop_thread = loop_thread
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -94,7 +96,7 @@ class Context:
 
     def __init__(self, of: "Subject", line: Line) -> None:
         self._of = of
-        self._line = line
+        self._line: Line | None = line
         self._cancelled = False
 
     @property
@@ -185,6 +187,7 @@ class Context:
 
     def set_switch(self, name: str, value: SwitchValue | None) -> Pending:
         """Sets a switch of this transaction; None deletes it. Raises BadSwitch."""
+        line = self._open_line()
         encoded = encode_switch(check_switch_name(name, self._of.limits), value, self._of.limits)
         if name not in self._of.switches and encoded and len(self._of.switches) >= self._of.limits.switches_max:
             raise BadSwitch(f"A transaction has at most {self._of.limits.switches_max} switches (switches_max)")
@@ -192,31 +195,42 @@ class Context:
             self._of.switches[name] = f"{UNKNOWN_VERSION} {encoded}"
         else:
             self._of.switches.pop(name, None)
-        return self._line.switch(name, encoded)
+        return line.switch(name, encoded)
 
     def report_progress(self, report: Any) -> Pending:
         """Tells the client how far it is; a report that equals the last one changes nothing."""
+        line = self._open_line()
         encoded = msgspec.json.encode(report, order="deterministic")
         if len(encoded) > self._of.limits.progress_bytes_max:
             raise TooLarge(
                 f"A progress report of {len(encoded)} bytes is over progress_bytes_max"
                 f" ({self._of.limits.progress_bytes_max})"
             )
-        return self._line.progress(encoded.decode())
+        return line.progress(encoded.decode())
 
     def checkpoint(self, saved: Any = None) -> Pending:
         """Stores the state now, with something of the step's own: a rerun finds it in `saved`."""
-        self._of.saved = msgspec.json.encode(saved)
-        if len(self._of.saved) > self._of.limits.output_bytes_max:
+        line = self._open_line()
+        encoded = msgspec.json.encode(saved)
+        if len(encoded) > self._of.limits.output_bytes_max:
             raise TooLarge(
-                f"A checkpoint of {len(self._of.saved)} bytes is over output_bytes_max"
-                f" ({self._of.limits.output_bytes_max})"
+                f"A checkpoint of {len(encoded)} bytes is over output_bytes_max ({self._of.limits.output_bytes_max})"
             )
-        return self._line.checkpoint(self._of.saved)
+        self._of.saved = encoded
+        return line.checkpoint(encoded)
 
     def ask_to_end(self) -> None:
         """The framework's: `cancelled` is true from now on."""
         self._cancelled = True
+
+    def end(self) -> None:
+        """The framework's: the step has ended. What it left behind (a task, a thread) must not write into the next."""
+        self._line = None
+
+    def _open_line(self) -> Line:
+        if self._line is None:
+            raise RuntimeError(f"{self.tx_id}: step {self.step_name} has ended, and its context says nothing any more")
+        return self._line
 
 
 class SilentLine:

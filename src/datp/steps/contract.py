@@ -16,6 +16,7 @@ import msgspec
 
 from datp.errors import BadDefinition
 from datp.model.ids import parse_name
+from datp.model.values import shown
 from datp.steps.context import Context
 
 MARK: Final = "__datp_step__"
@@ -81,16 +82,24 @@ def _step_type(
 ) -> StepType:
     function = marked
     if inspect.isclass(marked):
-        instance = marked()
+        try:
+            instance = marked()
+        except TypeError as error:
+            raise BadDefinition(f"step type {name}: {marked.__name__} can't be made: {error}", field="class") from None
         function = getattr(instance, "run", None)
         undo = undo or getattr(instance, "undo", None)
         if function is None:
             raise BadDefinition(f"step type {name}: the class {marked.__name__} has no method run", field="run")
     sentence = description or (inspect.getdoc(marked) or "").split("\n")[0]
-    return StepType(name, sentence, _callee(name, function), _callee(name, undo) if undo else None, default_definition)
+    run = _callee(name, function)
+    if default_definition:
+        convert_definition(name, run, default_definition)
+    return StepType(name, sentence, run, _callee(name, undo) if undo else None, default_definition)
 
 
 def _callee(name: str, function: Callable[..., Any]) -> Callee:
+    if not callable(function):
+        raise BadDefinition(f"step type {name}: {shown(function)} can't be called", field="function")
     parameters = inspect.signature(function).parameters
     unknown = sorted(set(parameters) - _PARAMETERS)
     if unknown:
@@ -98,9 +107,23 @@ def _callee(name: str, function: Callable[..., Any]) -> Callee:
             f"step type {name}: parameter {unknown[0]!r} is not one of context, input, definition, output",
             field=unknown[0],
         )
-    hints = get_type_hints(function)
+    for parameter in parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise BadDefinition(
+                f"step type {name}: parameter {parameter.name!r} can't be given by its name", field=parameter.name
+            )
+    try:
+        hints = get_type_hints(function)
+    except NameError as error:
+        raise BadDefinition(f"step type {name}: a parameter's type is not known: {error}", field="types") from None
     if "context" in hints and hints["context"] is not Context:
         raise BadDefinition(f"step type {name}: the parameter context has the type Context", field="context")
+    for wanted in ("input", "definition", "output"):
+        try:
+            msgspec.json.Decoder(hints.get(wanted, Any))
+        except TypeError as error:
+            sentence = f"step type {name}: the parameter {wanted} can't be of this type: {error}"
+            raise BadDefinition(sentence, field=wanted) from None
     return Callee(
         function=function,
         is_async=inspect.iscoroutinefunction(function),

@@ -43,7 +43,7 @@ class LogDefinition(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 @step("util/delay", default_definition={"duration": "1s"})
 async def delay(context: Context, definition: DelayDefinition) -> Outcome | None:
     """Goes on after a while; no worker is held meanwhile."""
-    if context.woken_by == "time":
+    if context.woken_by:  # by time, or by an operator who wants it to go on
         return None
     return RetryLater(duration_ms(definition.duration, "duration"))
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from datp.errors import StoreError, StoreUnreachable
+from datp.errors import StoreError, StoreFull, StoreUnreachable
 from datp.hotstore.store import Store
 from datp.model.ids import partition_of
 from datp.settings import Settings
@@ -69,7 +69,7 @@ class Renewer:
                     store = Store(self._url, self.settings)
                     await store.open()
                 await self._renew(store)
-            except StoreUnreachable as error:
+            except (StoreUnreachable, StoreFull) as error:
                 log.warning("leases are not renewed: %s", error)
                 await _closed(store)
                 store = None

@@ -57,6 +57,8 @@ def answer_requests(sent: Sent) -> None:
     for requests, reply in sent:
         for request, result in zip(requests, reply.value, strict=True):
             future = request.pending.future
+            if future.done():
+                continue
             if result.code in ("OK", "SAME", "WOKEN", "ALREADY"):
                 future.set_result(None)
             elif result.code == "VERDICT":

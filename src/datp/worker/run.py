@@ -132,8 +132,11 @@ class Run:
         transaction = self.transaction
         assert transaction is not None, "a run that has not begun has nothing to store"
         entry = transaction.flow[self.at]
+        began_at = entry.ts2
         if saved is not None:
             entry.saved = msgspec.Raw(saved)
+            # A rerun from here follows a crash, which is counted as a loss; only what began and ended counts here.
+            entry.ts2 = 0
         kind: Literal["undo", "continue"] = "undo" if entry.undo_of >= 0 else "continue"
         item = Checkpointed(
             self.tx_id,
@@ -142,7 +145,9 @@ class Run:
             int(is_undoable(transaction)),
             transaction.undo.status if transaction.undo else "",
         )
-        return self._say("checkpoint", item, encode_transaction(transaction))
+        state = encode_transaction(transaction)
+        entry.ts2 = began_at
+        return self._say("checkpoint", item, state)
 
     @property
     def has_said(self) -> bool:

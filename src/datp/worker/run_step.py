@@ -219,14 +219,13 @@ async def run_step(run: Run, bench: Workbench, now_ms: int) -> tuple[RunResult, 
     if prepared.callee is None:
         assert prepared.step is not None
         return await _call_out(transaction, prepared.step, bench), prepared.step
-    context = run.context = Context(StepRun(run, transaction, entry, bench), run)
+    context = Context(StepRun(run, transaction, entry, bench), run)
     try:
         arguments = _arguments(prepared, transaction, entry, context)
     except msgspec.DecodeError as error:
         note = f"the input doesn't fit: {error}"
         return Ended(Status.FAILED, _encode({"error": note}), note), prepared.step
     result = await _run_within(run, prepared, arguments, context, entry, bench)
-    run.context = None
     if isinstance(result, RunPipeline | Parallel):
         return await _start_pipelines(result, transaction, entry, bench), prepared.step
     return result, prepared.step
@@ -243,35 +242,47 @@ async def _run_within(
     """Calls the step's code, within its time, and turns whatever comes of it into a result."""
     callee = prepared.callee
     assert callee is not None
+    run.context = context
     run.step_ends_at = bench.clock.monotonic() + prepared.timeout_s
     try:
         if callee.is_async:
             outcome = await callee.function(**arguments)
         else:
             outcome = await asyncio.get_running_loop().run_in_executor(
-                bench.threads, lambda: callee.function(**arguments)
+                bench.threads, _in_thread, callee.function, arguments
             )
     except asyncio.CancelledError:
         return _interrupted(run, prepared)
-    except (VerdictCame, Abandoned):
+    except (VerdictCame, Abandoned, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit too: a step doesn't end its node
         log.exception("%s: step %s raised", run.tx_id, entry.name)
-        return Ended(Status.INTERNAL_ERROR, NULL, f"{type(error).__name__}: {error}", retryable=True)
+        return Ended(Status.INTERNAL_ERROR, NULL, _told(error), retryable=True)
     finally:
         run.step_ends_at = NEVER
+        run.context = None
+        context.end()
+        if run.task is not None and run.task.cancelling():
+            # It was cancelled, and went on to its end; the steps that its task runs next are not to inherit that.
+            while run.task.uncancel():
+                pass
     return _result_of(outcome, context, prepared, bench)
+
+
+def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    try:
+        return function(**arguments)
+    except StopIteration as error:
+        # A future can't carry it; whoever waits would wait for ever.
+        raise RuntimeError("StopIteration") from error
 
 
 def _interrupted(run: Run, prepared: Prepared) -> RunResult:
     """The step was stopped from outside; says what that means."""
-    task = asyncio.current_task()
     if not run.interrupted:
-        if task is not None and task.cancelling():
+        if run.task is not None and run.task.cancelling():
             raise asyncio.CancelledError  # the node itself is being torn down
         return Ended(Status.INTERNAL_ERROR, NULL, "the step cancelled itself", retryable=True)
-    if task is not None:
-        task.uncancel()
     why, run.interrupted = run.interrupted, ""
     if why == "timeout":
         return Ended(Status.TIMEOUT, NULL, f"the step took longer than {prepared.timeout_s:g} s", retryable=True)
@@ -360,6 +371,8 @@ async def _calls(name: str, given: Any, transaction: Transaction, bench: Workben
 
 async def _forks(branches: list[Branch], join: str | int, transaction: Transaction, bench: Workbench) -> RunResult:
     most = bench.settings.parallel_width_max
+    if not isinstance(branches, list) or not all(isinstance(branch, Branch) for branch in branches):
+        raise BadDefinition("parallel needs a list of Branch(pipeline, input)")
     if not 1 <= len(branches) <= most:
         raise BadDefinition(f"parallel needs 1 to {most} branches (parallel_width_max), not {len(branches)}")
     need = needed(join, len(branches))
@@ -390,6 +403,14 @@ def _encode(value: Any) -> bytes:
         return _encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
         raise BadRequest(f"its output can't be written as JSON: {error}") from None
+
+
+def _told(error: BaseException) -> str:
+    """What was raised, in words, whatever it is."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, which can't say what it is"
 
 
 def _wait(ms: int | None) -> int | None:

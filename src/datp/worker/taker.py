@@ -18,7 +18,7 @@ from datp.hotstore.store import Dequeued, Reply, Result, Store, Turn
 from datp.service import Service
 from datp.settings import Settings
 from datp.worker.outgoing import Sent, add_outcomes, add_requests, answer_requests, unanswered
-from datp.worker.run import Outbox, Run, verdict_in
+from datp.worker.run import Outbox, Request, Run, verdict_in
 from datp.worker.slots import Slots
 
 log = logging.getLogger(__name__)
@@ -77,9 +77,14 @@ class Taker(Service):
         self._lanes = deque(str(lane) for lane in range(LANES))
         self._unanswered: dict[str, list[Asked]] = {}
         self._exchanges: set[asyncio.Task[None]] = set()
+        self._is_saying = False
+        """Requests are under way. Those that follow wait for the answers, so that none overtakes another."""
         self._looks = [0] * store.partitions
         self._maybe_left = set(range(store.partitions))
         """Partitions whose queues may hold something."""
+        self._backlog: set[int] = set()
+        """Those of which the last reply said that work is left: both lanes may take from them at once."""
+        self._being_asked: set[int] = set()
         self._asked_at = 0.0
         self._suspect_in: int | None = None
         self._suspect_since = 0.0
@@ -141,14 +146,26 @@ class Taker(Service):
                 await asyncio.sleep(0.001)
 
     def _has_reason(self) -> bool:
-        if self._outbox or self._lanes[0] in self._unanswered:
+        if self._outbox.outcomes or self._lanes[0] in self._unanswered:
+            return True
+        if self._outbox.requests and not self._is_saying:
             return True
         now = self._clock.monotonic()
+        if self.stopping.is_set():
+            return False
+        if self._is_time_to_look(now):
+            return True
         if not self._may_take or self._is_held_back(now):
             return False
-        if self._suspect_in is not None or self._is_time_to_look(now):
+        if self._suspect_in is not None:
             return True
-        return bool(self._maybe_left) and self._slots.free > 0
+        return self._slots.free > 0 and any(map(self._is_worth_asking, self._maybe_left))
+
+    def _is_worth_asking(self, partition: int) -> bool:
+        """There may be something, and it is not on its way already."""
+        if partition not in self._maybe_left:
+            return False
+        return partition in self._backlog or partition not in self._being_asked
 
     def _is_time_to_look(self, now: float) -> bool:
         return now - self._asked_at >= self.settings.idle_look_ms / 1000
@@ -169,20 +186,26 @@ class Taker(Service):
 
     async def _exchange(self, lane: str) -> None:
         """One round trip: requests, outcomes, and the next transactions."""
-        requests, runs = list(self._outbox.requests), list(self._outbox.outcomes)
-        self._outbox.requests.clear()
+        runs = list(self._outbox.outcomes)
         self._outbox.outcomes.clear()
+        requests: list[Request] = []
+        if self._outbox.requests and not self._is_saying:
+            self._is_saying = True
+            requests.extend(self._outbox.requests)
+            self._outbox.requests.clear()
+        asked: list[Asked] = []
         try:
             turn = self._store.turn()
             said = add_requests(turn, requests)
             ended = add_outcomes(turn, runs)
-            asked = self._unanswered.pop(lane, None) or self._ask()
+            asked = self._unanswered.pop(lane, []) or self._ask()
             dequeues = [self._dequeue(turn, ask, lane) for ask in asked]
             began = self._clock.monotonic()
             await turn.send()
             self._put_back(said, ended)
             self._hear(said, ended)
-            self._take(lane, asked, dequeues, began)
+            heard, asked = asked, []
+            self._take(lane, heard, dequeues, began)
             replies: list[Reply[Any]] = [reply for _, reply in (*said, *ended)] + dequeues
             self._trouble = self._trouble or next((r.error for r in replies if r.error is not None), None)
         except Exception as error:
@@ -190,8 +213,15 @@ class Taker(Service):
             log.exception("a turn of %d outcomes failed: %s", len(runs), error)
             for run in runs:
                 self.let_go(run.token)
+            for request in requests:
+                if not request.pending.future.done():
+                    request.pending.future.set_exception(StoreError(f"a turn failed: {error}"))
+            if asked:
+                self._unanswered[lane] = asked
             self._trouble = StoreUnreachable(f"a turn failed: {error}")
         finally:
+            if requests:
+                self._is_saying = False
             self._lanes.append(lane)
             self._signal.set()
 
@@ -216,13 +246,17 @@ class Taker(Service):
     def _ask(self) -> list[Asked]:
         """How many to take from which partition: what is free, shared among those that may have something."""
         now = self._clock.monotonic()
+        is_look = self._is_time_to_look(now)
         if not self._may_take or self._is_held_back(now):
-            return []
+            if not is_look or self.stopping.is_set():
+                return []
+            # Admin events come with what is taken, so whoever takes nothing asks for nothing, and hears them.
+            self._asked_at = now
+            return [self._asking(partition, 0) for partition in range(self._store.partitions)]
         if self._suspect_in is not None:
             partition, self._suspect_in = self._suspect_in, None
             self._solitary_until = now + self.settings.suspect_solitude_ms / 1000
             return [self._asking(partition, 1, alone=True)]
-        is_look = self._is_time_to_look(now)
         if is_look:
             self._maybe_left.update(range(self._store.partitions))
         free = self._slots.free
@@ -233,7 +267,7 @@ class Taker(Service):
         partitions = [
             (self._first_partition + place) % self._store.partitions for place in range(self._store.partitions)
         ]
-        partitions = [partition for partition in partitions if partition in self._maybe_left]
+        partitions = [partition for partition in partitions if is_look or self._is_worth_asking(partition)]
         if not is_look:
             partitions = partitions[: max(free, 0)]
         if not partitions:
@@ -246,6 +280,7 @@ class Taker(Service):
     def _asking(self, partition: int, want: int, *, alone: bool = False) -> Asked:
         self._turn += 1
         self._slots.reserved += want
+        self._being_asked.add(partition)
         return Asked(partition, self._turn, want, alone, self._looks[partition])
 
     def _take(self, lane: str, asked: list[Asked], replies: list[Reply[Dequeued]], began: float) -> None:
@@ -258,6 +293,8 @@ class Taker(Service):
                 continue
             dequeued = reply.value
             self._slots.reserved -= ask.want
+            self._being_asked.discard(ask.partition)
+            (self._backlog.add if dequeued.is_left else self._backlog.discard)(ask.partition)
             self._clock.heard(dequeued.now_ms)
             if dequeued.is_left:
                 self._maybe_left.add(ask.partition)

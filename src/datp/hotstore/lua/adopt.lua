@@ -3,7 +3,6 @@
 adopt: what SQL holds replaces what the store has, because SQL is ahead: the store lost writes, or everything.
 
 includes
-  batch
   queue
   notify
 writes
@@ -12,7 +11,6 @@ writes
   join
   joining
   evicted
-  withdrawn
   processing
   running
   sleeping

@@ -29,14 +29,14 @@ refuses
 local FINAL = {success = 1, failed = 1, aborted = 1, cancelled = 1, timeout = 1, ['internal-error'] = 1}
 return each(function(item, state)
   local tx_id, token, status, note, output, branch_result = read_item(item)
-  local refused, run = open_run(tx_id, token)
+  local tx = load_ending(tx_id)
+  local refused = token_refused(tx_id, token, tx and tx.phase, tx and tx.token, tx and tx.ended)
   if refused then return refused end
   if not FINAL[status] then return refuse('BAD_STATUS', status) end
-  local verdict = verdict_against(run, status)
+  local verdict = verdict_against(tx, status)
   if verdict then return verdict end
-  local version = next_version(run.version)
-  close_run(tx_id, run)
-  finish(tx_id, load_ending(tx_id), status,
-    {'note', note, 'output', output, 'state', state, 'joined', '', 'ended', ended_by(token, 'OK', version)}, branch_result)
-  return {'OK', version}
+  close_run(tx_id, tx)
+  return {'OK', finish(tx_id, tx, status,
+    {'note', note, 'output', output, 'state', state, 'joined', '',
+      'ended', ended_by(token, 'OK', next_version(tx.version))}, branch_result)}
 end)

@@ -37,15 +37,17 @@ refuses
   PARKED  an id without a sound state went to the exception list
 ]]
 local turn_prefix = node .. '.' .. string.format('%.0f', turn) .. '.'
-local FIELDS = {'phase', 'queue', 'group', 'version', 'event', 'state', 'owner', 'type', 'external_id', 'losses',
-  'verdict', 'verdict_note', 'parent', 'woken', 'deadline', 'started_at', 'durability', 'switches', 'joined', 'token'}
-
 local function read(tx_id)
-  local values = redis.pcall('HMGET', state_key(tx_id), unpack(FIELDS))
-  if values.err or not values[1] then return nil end
-  local tx = {}
-  for place, name in ipairs(FIELDS) do tx[name] = values[place] or '' end
-  return tx
+  local v = redis.pcall('HMGET', state_key(tx_id), 'phase', 'queue', 'group', 'version', 'event', 'state', 'owner', 'type',
+    'external_id', 'losses', 'verdict', 'verdict_note', 'parent', 'woken', 'deadline', 'started_at', 'durability',
+    'switches', 'joined', 'token')
+  if v.err or not v[1] then return nil end
+  return {
+    phase = v[1], queue = v[2] or '', group = v[3] or '', version = v[4] or '', event = v[5] or '', state = v[6] or '',
+    owner = v[7] or '', type = v[8] or '', external_id = v[9] or '', losses = v[10] or '', verdict = v[11] or '',
+    verdict_note = v[12] or '', parent = v[13] or '', woken = v[14] or '', deadline = v[15] or '',
+    started_at = v[16] or '', durability = v[17] or 'hot', switches = v[18], joined = v[19], token = v[20],
+  }
 end
 
 local function handed_over(tx_id, tx, token)
@@ -56,13 +58,16 @@ local function handed_over(tx_id, tx, token)
 end
 
 -- What a state must have to be run; the reason, if it hasn't.
+local NEEDED = {'phase', 'version', 'event', 'state', 'owner', 'type', 'group', 'queue'}
+local NUMBERS = {'version', 'losses', 'deadline', 'started_at'}
 local function broken(tx)
-  for _, name in ipairs({'phase', 'version', 'event', 'state', 'owner', 'type', 'group', 'queue'}) do
-    if tx[name] == '' then return 'its state has no ' .. name end
+  for index = 1, #NEEDED do
+    if tx[NEEDED[index]] == '' then return 'its state has no ' .. NEEDED[index] end
   end
-  for _, name in ipairs({'version', 'losses', 'deadline', 'started_at'}) do
-    if tx[name] ~= '' and not (tonumber(tx[name]) and string.match(tx[name], '^%d')) then
-      return 'its ' .. name .. ' is not a number'
+  for index = 1, #NUMBERS do
+    local number = tx[NUMBERS[index]]
+    if number ~= '' and not (tonumber(number) and string.find(number, '^%d')) then
+      return 'its ' .. NUMBERS[index] .. ' is not a number'
     end
   end
 end
@@ -93,7 +98,6 @@ local function take(queue, limit)
   local found = limit > 0 and redis.call('LRANGE', list, 0, limit - 1) or {}
   for _, tx_id in ipairs(found) do
     local tx = read(tx_id)
-    local place = queue .. ' ' .. group .. ' ' .. tx_id
     local reason = not tx and 'its id was in a queue, but there is no state'
       or tx.phase == 'queued' and broken(tx) or nil
     local token = turn_prefix .. (#ids + 1)
@@ -115,11 +119,11 @@ local function take(queue, limit)
       taken[#taken + 1] = row
       seen = seen + 1
       if suspect == 1 then break end
-    elseif redis.call('SREM', withdrawn_key, place) == 1 then
+    elseif redis.call('SREM', withdrawn_key, queue .. ' ' .. group .. ' ' .. tx_id) == 1 then
       seen = seen + 1
     else
       -- One that is sound, but somewhere else, was only listed twice: it is left where it is.
-      if reason then park(tx_id, reason, place) end
+      if reason then park(tx_id, reason, queue .. ' ' .. group .. ' ' .. tx_id) end
       seen = seen + 1
     end
   end

@@ -5,7 +5,6 @@ enqueue: transactions start; each is in its queue, with its state, and its exter
 includes
   batch
   count
-  notify
   queue
 reads
   evicted
@@ -33,12 +32,19 @@ returns
 refuses
   EXTERNAL_ID_TAKEN  the txId that a different request started with this externalId
 ]]
+-- Asked once per call: an id that was evicted may be started again only by a very late repetition.
+local NOTHING_MORE = {}
+local any_evicted = redis.call('HLEN', evicted_key) > 0
 return each(function(item, state)
   local tx_id, owner, external_id, request_hash, type, pipeline_version, group, deadline_in_ms, webhook, durability =
     read_item(item)
-  local version = redis.call('HGET', state_key(tx_id), 'version') or redis.call('HGET', evicted_key, tx_id)
+  local version = redis.call('HGET', state_key(tx_id), 'version')
+    or any_evicted and redis.call('HGET', evicted_key, tx_id)
   if version then return {'ALREADY', version} end
+  -- What is wrong with an item raises here, before anything is written.
   local counter = 'started|' .. owner .. '|' .. type .. '|' .. group
+  local _ = request_hash .. pipeline_version .. webhook .. durability
+  local ends_at = deadline_in_ms > 0 and now + deadline_in_ms
   if external_id ~= '' then
     local taken = redis.call('GET', external_id_key(owner, external_id))
     if taken then
@@ -47,22 +53,19 @@ return each(function(item, state)
       return refuse('EXTERNAL_ID_TAKEN', first)
     end
   end
-  local fields = {
-    'phase', 'queued', 'queue', 'in', 'group', group, 'event', '{"kind":"start","at":0}', 'version', now, 'sequence', now,
-    'owner', owner, 'type', type, 'pipeline_version', pipeline_version, 'started_at', now, 'durability', durability,
-    'state', state}
-  local function also(name, value)
-    fields[#fields + 1] = name
-    fields[#fields + 1] = value
+  local more = NOTHING_MORE
+  if webhook ~= '' or external_id ~= '' or deadline_in_ms > 0 or durability ~= 'hot' then
+    more = {'durability', durability, 'webhook', webhook, 'external_id', external_id, 'request_hash', request_hash}
+    if deadline_in_ms > 0 then
+      more[#more + 1] = 'deadline'
+      more[#more + 1] = now + deadline_in_ms
+    end
   end
-  if external_id ~= '' then also('external_id', external_id) also('request_hash', request_hash) end
-  if webhook ~= '' then also('webhook', webhook) end
-  if deadline_in_ms > 0 then
-    also('deadline', now + deadline_in_ms)
-    add(deadlines_key, now + deadline_in_ms, tx_id)
-  end
-  -- Whatever could be wrong with the item has raised by now; the externalId is taken last.
-  redis.call('HSET', state_key(tx_id), unpack(fields))
+  -- One command: whatever could be wrong with the item raises here, before anything is written.
+  redis.call('HSET', state_key(tx_id), 'phase', 'queued', 'queue', 'in', 'group', group,
+    'event', '{"kind":"start","at":0}', 'version', now, 'sequence', now, 'started_at', now, 'owner', owner, 'type', type,
+    'pipeline_version', pipeline_version, 'state', state, unpack(more))
+  if deadline_in_ms > 0 then add(deadlines_key, now + deadline_in_ms, tx_id) end
   if external_id ~= '' then redis.call('SET', external_id_key(owner, external_id), tx_id .. ' ' .. request_hash) end
   push('in', group, tx_id)
   count(counter)

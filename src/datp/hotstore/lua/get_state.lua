@@ -11,7 +11,6 @@ reads
   deadlines
   reasons
   to_archive
-  webhooks
   join
 writes
   state

@@ -2,8 +2,6 @@
 --[[
 next_webhooks: what was tried is acknowledged, and the next deliveries are claimed, by any number of senders.
 
-reads
-  meta
 writes
   webhook
   webhooks

@@ -5,13 +5,11 @@ reap: expired leases go back to the head of their queues, or to the exception li
 includes
   ending
   parking
-reads
-  evicted
-  processing
-  running
 writes
   meta
   state
+  processing
+  running
 args
   external_id_period_ms
   archive_delay_ms

@@ -27,11 +27,12 @@ return each(function(item)
   if run.verdict and run.verdict ~= '' then return refuse('VERDICT', run.verdict) end
   local stored, parent, webhook = unpack(redis.call('HMGET', state_key(tx_id), 'progress', 'parent', 'webhook'))
   if stored == report then return {'SAME'} end
+  local wants_reports = webhook and webhook ~= '' and cjson.decode(webhook).progress
   local version = next_version(run.version)
   redis.call('HSET', state_key(tx_id), 'progress', report, 'version', version, 'sequence', version)
   if not parent then
     notify(tx_id, 'running', version)
-    if webhook and cjson.decode(webhook).progress then owe_webhook(tx_id, 'transaction.progress') end
+    if wants_reports then owe_webhook(tx_id, 'transaction.progress') end
   end
   return {'OK', version}
 end)

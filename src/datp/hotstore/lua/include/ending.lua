@@ -8,7 +8,6 @@ includes
   queue
   webhook
 reads
-  meta
   evicted
 writes
   state
@@ -22,20 +21,21 @@ writes
   exceptions
   reasons
   to_archive
-  withdrawn
   external_id
   admin
 ]]
-local ENDING = {'phase', 'version', 'status', 'owner', 'type', 'group', 'queue', 'external_id', 'webhook', 'parent',
-  'deadline', 'switches', 'undoable', 'undoing', 'verdict', 'verdict_note', 'token', 'joined', 'started_at'}
-
--- The fields that an ending depends on, by name; nil when there is no such state.
+-- The fields that an ending depends on; nil when there is no such state.
 local function load_ending(tx_id)
-  local values = redis.call('HMGET', state_key(tx_id), unpack(ENDING))
-  if not values[1] then return nil end
-  local tx = {}
-  for place, name in ipairs(ENDING) do tx[name] = values[place] or '' end
-  return tx
+  local v = redis.call('HMGET', state_key(tx_id), 'phase', 'version', 'status', 'owner', 'type', 'group', 'queue',
+    'external_id', 'webhook', 'parent', 'deadline', 'switches', 'undoable', 'undoing', 'verdict', 'verdict_note', 'token',
+    'ended', 'joined')
+  if not v[1] then return nil end
+  return {
+    phase = v[1], version = v[2] or '', status = v[3] or '', owner = v[4] or '', type = v[5] or '', group = v[6] or '',
+    queue = v[7] or '', external_id = v[8] or '', webhook = v[9] or '', parent = v[10] or '', deadline = v[11] or '',
+    switches = v[12] or '', undoable = v[13] or '', undoing = v[14] or '', verdict = v[15] or '',
+    verdict_note = v[16] or '', token = v[17] or '', ended = v[18] or '', joined = v[19] or '',
+  }
 end
 
 local conclude, count_branch

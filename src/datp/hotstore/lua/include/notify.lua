@@ -7,7 +7,7 @@ writes
 local notices = {}
 
 local function notify(tx_id, status, sequence)
-  notices[#notices + 1] = tx_id .. ' ' .. status .. ' ' .. string.format('%.0f', sequence)
+  notices[#notices + 1] = tx_id .. ' ' .. status .. ' ' .. text_of(sequence)
 end
 
 at_end[#at_end + 1] = function()

@@ -29,6 +29,13 @@ local function next_version(previous)
   return previous + 1
 end
 
+-- A number as text, in full. Most versions of a call are the same number: its text is made once.
+local last_number, last_text
+local function text_of(number)
+  if number ~= last_number then last_number, last_text = number, string.format('%.0f', number) end
+  return last_text
+end
+
 -- What several items share (one ZADD, one PUBLISH, one count) is written once, when all have been handled.
 local at_end = {}
 

@@ -11,23 +11,26 @@ writes
   running
   join
 ]]
--- Fields that every end of a run needs, in this order.
-local function open_run(tx_id, token)
-  local phase, held, ended, version, verdict, verdict_note, undoing, joined = unpack(redis.call(
-    'HMGET', state_key(tx_id),
-    'phase', 'token', 'ended', 'version', 'verdict', 'verdict_note', 'undoing', 'joined'))
+-- Whether this token may write; what is answered if not.
+local function token_refused(tx_id, token, phase, held, ended)
+  if held == token and token ~= '' then return nil end
   if not phase then
     if redis.call('HEXISTS', evicted_key, tx_id) == 1 then return refuse('STALE_TOKEN', 'it was evicted') end
     return refuse('NO_STATE')
   end
-  if held == token and token ~= '' then
-    return nil, {version = version, verdict = verdict, verdict_note = verdict_note, undoing = undoing, joined = joined}
-  end
-  if ended then
-    local ended_token, by, result = string.match(ended, '^(%S+) (%S+) (.*)$')
-    if ended_token == token and by == SCRIPT then return {'ALREADY', result} end
-  end
+  local ended_token, by, result = string.match(ended or '', '^(%S+) (%S+) (.*)$')
+  if ended_token == token and by == SCRIPT then return {'ALREADY', result} end
   return refuse('STALE_TOKEN', 'it is ' .. phase)
+end
+
+-- The fields that every end of a run needs; or what is refused.
+local function open_run(tx_id, token)
+  local phase, held, ended, version, verdict, verdict_note, undoing, joined = unpack(redis.call(
+    'HMGET', state_key(tx_id),
+    'phase', 'token', 'ended', 'version', 'verdict', 'verdict_note', 'undoing', 'joined'))
+  local refused = token_refused(tx_id, token, phase, held, ended)
+  if refused then return refused end
+  return nil, {version = version, verdict = verdict, verdict_note = verdict_note, undoing = undoing, joined = joined}
 end
 
 -- The verdict came first: the run may only go where the verdict leads (design 2: the first of them wins).
@@ -41,7 +44,7 @@ end
 -- What the token's last write leaves in the hash, so that the same call again gets the same answer; another one,
 -- by a step that did not notice the end, is refused.
 local function ended_by(token, result, version)
-  return token .. ' ' .. SCRIPT .. ' ' .. result .. ' ' .. string.format('%.0f', version)
+  return token .. ' ' .. SCRIPT .. ' ' .. result .. ' ' .. text_of(version)
 end
 
 local function close_run(tx_id, run)

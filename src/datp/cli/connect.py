@@ -1,0 +1,115 @@
+"""Which store a command talks to, and the connection to it."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from datp.api.transactions import Transactions
+from datp.definitions import Definitions
+from datp.embedded import EmbeddedServer
+from datp.errors import BadRequest, StoreUnreachable
+from datp.hotstore.store import Store, shown_url
+from datp.settings import Settings, load
+
+T = TypeVar("T")
+
+DEV_DIRECTORY: Final = Path(".datp")
+SCHEMES: Final = ("redis", "rediss", "unix")
+VARIABLES: Final = ("DATP_STORE_URL", "DATP_STORE_URL_FILE")
+
+
+@dataclass(frozen=True)
+class Session:
+    """A store, opened, and what commands do with it."""
+
+    store: Store
+    definitions: Definitions
+    transactions: Transactions
+
+
+def with_store(given: str, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
+    """What the work returns, done with the store that is meant."""
+
+    async def in_session() -> T:
+        async with opened(given) as session:
+            return await work(session)
+
+    return asyncio.run(in_session())
+
+
+@asynccontextmanager
+async def opened(given: str) -> AsyncIterator[Session]:
+    """The store that is meant; raises StoreError, BadRequest."""
+    settings = load()
+    url = find_url(given, settings)
+    store = Store(url, settings)
+    try:
+        try:
+            await store.open()
+        except (TypeError, ValueError) as error:  # what the client library says to an option that it doesn't know
+            raise BadRequest(f"{shown_url(url)} is not the URL of a store: {error}", field="--store") from error
+        definitions = Definitions(store)
+        yield Session(store, definitions, Transactions(store, definitions))
+    finally:
+        await store.close()
+
+
+def find_url(given: str, settings: Settings) -> str:
+    """The store's URL: as given, from the environment, or of the `datp dev` that runs here."""
+    if given and "://" not in given:
+        if not Path(given).is_dir():
+            raise BadRequest(
+                f"--store {given} is neither a URL, such as redis://localhost:6379, nor the directory of a datp dev",
+                field="--store",
+            )
+        return _url_of_dev(Path(given))
+    url = given or settings.store_url
+    if url:
+        return check_url(url, "--store" if given else "DATP_STORE_URL")
+    if DEV_DIRECTORY.is_dir():
+        return _url_of_dev(DEV_DIRECTORY)
+    raise StoreUnreachable(
+        "No store is known here: start one with `datp dev`, or name one with --store or DATP_STORE_URL"
+    )
+
+
+def check_url(url: str, said: str) -> str:
+    """The URL, if it can be one of a store; raises BadRequest."""
+    try:
+        parts = urlsplit(url)
+        is_fine = parts.scheme in SCHEMES and bool(parts.path if parts.scheme == "unix" else parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_fine = False
+    if not is_fine:
+        raise BadRequest(
+            f"{said} {shown_url(url)} is not the URL of a store:"
+            " redis://host:6379, rediss://host:6379 or unix:///path/to/socket",
+            field=said,
+        )
+    return url
+
+
+def finds_dev(directory: Path) -> bool:
+    """Whether commands that are typed here talk to the `datp dev` of this directory without being told."""
+    return not any(os.environ.get(name) for name in VARIABLES) and directory.resolve() == DEV_DIRECTORY.resolve()
+
+
+def _url_of_dev(directory: Path) -> str:
+    """Where the server of this directory answers; raises StoreUnreachable when none does."""
+    server = EmbeddedServer(directory)
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(server.socket))
+        except OSError:
+            raise StoreUnreachable(
+                f"datp dev does not run in {directory}: start it there,"
+                " or name another store with --store or DATP_STORE_URL"
+            ) from None
+    return server.url

@@ -1,0 +1,175 @@
+"""`datp dev`: everything in one process, with a store of its own in a directory."""
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from datp.cli.options import StepModules
+from datp.cli.output import say, show_json
+
+if TYPE_CHECKING:
+    import socket
+
+    from datp.embedded import EmbeddedServer
+    from datp.settings import Settings
+    from datp.steps.registry import Registry
+
+GROUPS: Final = ("main", "checks")
+HOST: Final = "127.0.0.1"
+
+
+def dev(
+    directory: Annotated[
+        Path, typer.Option("--directory", metavar="DIR", help="Where everything is kept; made if it isn't there.")
+    ] = Path(".datp"),
+    port: Annotated[int, typer.Option("--port", metavar="N", help="For /healthz and /readyz; 0: any free one.")] = 8080,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", help="Transactions that run at once, in each node group.")
+    ] = None,
+    steps: StepModules = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Once it runs, print one JSON line that says what.")] = False,
+) -> None:
+    """Run everything in this process: a store in .datp, two node groups, and example pipelines.
+
+    Stop it with Ctrl-C, start it again: everything is still there. Whatever it was killed in the middle of goes on.
+    """
+    from datp.cli.serving import listen, set_up_logging
+    from datp.cli.steps import load_steps
+    from datp.embedded import EmbeddedServer
+    from datp.settings import load
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, until the loop listens itself
+    set_up_logging()
+    settings = load(given={"partitions": 1, "node_group": GROUPS[0], "workers": workers, "steps": steps or None})
+    registry = load_steps(settings.steps)
+    server = EmbeddedServer(directory)
+    try:
+        server.start()
+        _run(settings, registry, server, listen(HOST, port), as_json)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.stop()
+
+
+def _run(
+    settings: "Settings", registry: "Registry", server: "EmbeddedServer", listener: "socket.socket", as_json: bool
+) -> None:
+    """The nodes run over this server until the process is told to stop."""
+    from dataclasses import replace
+
+    import uvloop
+
+    from datp.cli.serving import Told, serve
+    from datp.embedded import EmbeddedServerError
+    from datp.worker.node import Node
+
+    async def run() -> None:
+        told = Told(at_once=server.stop)
+        told.listen()
+        pipelines = await _prepare(server.url, settings)
+        nodes = [Node(replace(settings, node_group=group), registry, url=server.url) for group in GROUPS]
+
+        def announce() -> None:
+            _announce(server, listener, nodes, pipelines, as_json)
+
+        def trouble() -> EmbeddedServerError | None:
+            if server.running:
+                return None
+            return EmbeddedServerError(f"The store's server has died; why may be in {server.directory / 'server.log'}")
+
+        await serve(nodes, told, listener=listener, announce=announce, trouble=trouble)
+
+    uvloop.run(run())
+
+
+async def _prepare(url: str, settings: "Settings") -> list[str]:
+    """The store is there, with the node groups and the example pipelines, and nothing in it is leased to the dead."""
+    from datp.definitions import Definitions
+    from datp.hotstore.store import Store
+
+    store = Store(url, settings)
+    try:
+        await store.open(create=True)
+        await _take_back(store)
+        definitions = Definitions(store)
+        for group in GROUPS:
+            await definitions.save_group(group, {}, only_new=True)
+        await _save_examples(definitions, settings)
+        return sorted(await definitions.pipelines())
+    finally:
+        await store.close()
+
+
+async def _take_back(store: Any) -> None:
+    """What a predecessor had in hand when it was killed is queued again.
+
+    Nobody else can be alive: this process holds the directory's lock, and its own nodes have not begun.
+    """
+    want = store.settings.batch_size_max
+    for partition in range(store.partitions):
+        is_left = True
+        while is_left:
+            async with store.turn() as turn:
+                reply = turn.reap(partition, want, at_once=True)
+            is_left = len(reply.value.happened) >= want
+
+
+async def _save_examples(definitions: Any, settings: "Settings") -> None:
+    """The shipped pipelines that the store doesn't know are there, and active; a user's own are left alone."""
+    from importlib.resources import files
+
+    import yaml
+
+    from datp.model.pipeline import parse_pipeline
+
+    known = await definitions.pipelines()
+    for path in sorted((files("datp.steps") / "pipelines").iterdir(), key=lambda path: path.name):
+        if path.name.endswith(".yaml"):
+            pipeline = parse_pipeline(yaml.safe_load(path.read_text()), settings)
+            if pipeline.name not in known:
+                await definitions.save(pipeline, activate=True)
+
+
+def _announce(
+    server: "EmbeddedServer", listener: "socket.socket", nodes: list[Any], pipelines: list[str], as_json: bool
+) -> None:
+    """What runs, and what to try."""
+    import shlex
+    import sys
+
+    from datp.cli.connect import finds_dev
+
+    http_url = f"http://{HOST}:{listener.getsockname()[1]}"
+    if as_json:
+        running = [{"nodeId": node.node_id, "nodeGroup": node.settings.node_group} for node in nodes]
+        show_json(
+            {
+                "directory": str(server.directory),
+                "pid": os.getpid(),
+                "httpUrl": http_url,
+                "storeUrl": server.url,
+                "nodes": running,
+                "pipelines": pipelines,
+            }
+        )
+    else:
+        store = "" if finds_dev(server.directory) else f" --store {shlex.quote(str(server.directory))}"
+        groups = ", ".join(f"{node.settings.node_group} ({node.slots.count} workers)" for node in nodes)
+        say()
+        say(f"DATP runs in {server.directory}. Ctrl-C stops it; started again, everything is still there.")
+        say()
+        say(f"  node groups  {groups}")
+        say(f"  pipelines    {', '.join(pipelines)}")
+        say(f"  health       {http_url}/healthz and {http_url}/readyz")
+        say()
+        say("Try, in another terminal:")
+        say()
+        say(f'  datp start hello --input \'{{"name": "Ada"}}\' --wait{store}')
+        say(f"  datp start payment --external-id order-1{store}")
+        say(f"  datp switch order-1 approved true{store}")
+        say()
+    sys.stdout.flush()

@@ -1,0 +1,172 @@
+"""What commands print: tables and colours on a terminal, plain aligned text elsewhere, one document with --json.
+
+Results go to stdout, everything else to stderr. On a terminal, rich draws; it is imported only there.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+STYLES: Final = {
+    "success": "green",
+    "ok": "green",
+    "failed": "red",
+    "aborted": "red",
+    "timeout": "red",
+    "internal-error": "red",
+    "no": "red",
+    "cancelled": "yellow",
+    "waiting": "yellow",
+    "sleeping": "cyan",
+    "running": "cyan",
+    "queued": "blue",
+}
+"""Words that are coloured where they stand alone."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+GAP: Final = "  "
+
+FLEXIBLE: Final = frozenset({"note", "reason", "output", "description", "problem", "answer", "settings", "external id"})
+"""Columns that are broken into lines when the terminal is narrow; the others are not, so that they can be copied."""
+
+
+def show_json(document: Any) -> None:
+    """One JSON document, on a line of its own; bytes are one already."""
+    if not isinstance(document, bytes):
+        import msgspec
+
+        document = msgspec.json.encode(document)
+    sys.stdout.write(document.decode() + "\n")
+
+
+def say(text: str = "") -> None:
+    """A line of the result."""
+    sys.stdout.write(clean(text) + "\n")
+
+
+def note(sentence: str) -> None:
+    """Something beside the result."""
+    sys.stderr.write(clean(sentence) + "\n")
+
+
+def complain(sentence: str) -> None:
+    """The one sentence of an error."""
+    text = f"datp: {clean(sentence)}"
+    if sys.stderr.isatty():
+        _console(stderr=True).print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    else:
+        sys.stderr.write(text + "\n")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+    """The rows under their headings; `empty` where there are none, which is no result."""
+    cells = [[cell(value) for value in row] for row in rows]
+    if not cells:
+        note(empty)
+    elif sys.stdout.isatty():
+        _draw_table(headings, cells)
+    else:
+        _write_table([[heading.upper() for heading in headings], *cells])
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> None:
+    """A name and a value on each line; those without a value are left out."""
+    shown = [(name, cell(value)) for name, value in pairs if value not in (None, "", [], {})]
+    if sys.stdout.isatty():
+        _draw_facts(shown)
+    else:
+        width = max((len(name) for name, _ in shown), default=0)
+        for name, value in shown:
+            say(f"{name.ljust(width)}{GAP}{value}")
+
+
+def document(text: str) -> None:
+    """A text of several lines, as it is."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def show_version(as_json: bool) -> None:
+    """Which version of DATP this is, and what runs it."""
+    from datp import __version__
+
+    if as_json:
+        show_json({"datp": __version__, "python": ".".join(map(str, sys.version_info[:3]))})
+    else:
+        say(f"datp {__version__}")
+
+
+# ── values, as people read them ──────────────────────────────────────────────────────────────────────────────────
+
+
+def cell(value: Any) -> str:
+    """A value on one line."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict | list):
+        value = json.dumps(value, ensure_ascii=False)
+    return clean(str(value)).replace("\n", " ").replace("\t", " ")
+
+
+def clean(text: str) -> str:
+    """The text without characters that a terminal would obey."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def clock_time(when: int | str | None) -> str:
+    """A time, of milliseconds or as replies have it, to the second, in UTC."""
+    if not when:
+        return ""
+    at = datetime.fromisoformat(when) if isinstance(when, str) else datetime.fromtimestamp(when / 1000, UTC)
+    return at.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def span(ms: float) -> str:
+    """A length of time, in the unit that fits."""
+    for unit, length_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms >= length_ms:
+            return f"{ms / length_ms:.3g} {unit}"
+    return f"{max(ms, 0):.0f} ms"
+
+
+# ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _write_table(lines: list[list[str]]) -> None:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        say(GAP.join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _draw_table(headings: Sequence[str], rows: list[list[str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in headings:
+        drawn.add_column(heading, no_wrap=heading not in FLEXIBLE, overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
+    _console().print(drawn)
+
+
+def _draw_facts(pairs: list[tuple[str, str]]) -> None:
+    from rich.text import Text
+
+    width = max((len(name) for name, _ in pairs), default=0)
+    console = _console()
+    for name, value in pairs:
+        line = Text(name.ljust(width) + GAP, style="dim")
+        # The terminal breaks long values, so that they are copied without line ends.
+        console.print(line.append(value, style=STYLES.get(value, "not dim")), soft_wrap=True, highlight=False)
+
+
+def _console(*, stderr: bool = False) -> Any:
+    from rich.console import Console
+
+    return Console(stderr=stderr)

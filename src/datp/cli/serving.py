@@ -1,0 +1,116 @@
+"""Nodes run in this process until it is told to stop: what `datp dev` and `datp node` have in common."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from datp.api.health import Health, HttpServer, health_app
+from datp.cli.output import note
+from datp.errors import DatpError, StartRefused
+from datp.worker.node import Node
+
+INTERRUPTED: Final = 130
+"""The exit code after a signal that was not waited for: 128 and SIGINT."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on this port (0: any free one); raises StartRefused when somebody else has it."""
+    listener = socket.socket()
+    # A port that was ours a moment ago is free; without this, the kernel keeps it for a minute.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        why = error.strerror if isinstance(error, OSError) else "ports go to 65535"
+        raise StartRefused(f"Port {port} of {host} can't be had ({why}): choose another with --port") from None
+    return listener
+
+
+def set_up_logging() -> None:
+    """What happens is told on stderr, a line each."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+
+
+class Told:
+    """The first SIGINT or SIGTERM sets `to_stop`; the second doesn't wait for anything."""
+
+    def __init__(self, at_once: Callable[[], None]) -> None:
+        self.to_stop = asyncio.Event()
+        self._at_once = at_once
+
+    def listen(self) -> None:
+        """From now on, signals are heard here."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._hear)
+
+    def _hear(self) -> None:
+        if not self.to_stop.is_set():
+            self.to_stop.set()
+            return
+        self._at_once()
+        sys.stdout.flush()
+        os._exit(INTERRUPTED)
+
+
+async def serve(
+    nodes: Sequence[Node],
+    told: Told,
+    *,
+    listener: socket.socket | None = None,
+    announce: Callable[[], None],
+    trouble: Callable[[], DatpError | None] = lambda: None,
+) -> None:
+    """The nodes run until this process is told to stop, or can't go on; raises what stopped them.
+
+    `announce` says so when they run; `trouble` is asked now and then for another reason to stop.
+    """
+    health = Health(nodes)
+    server = HttpServer(health_app(health), listener) if listener is not None else None
+    if server is not None:
+        server.start()
+    try:
+        for node in nodes:
+            await node.start()
+        announce()
+        reason = await _until_told(nodes, told, trouble)
+        health.stopping = True
+        if any(node.slots.busy for node in nodes) and reason is None:
+            note("Stopping: what runs may finish first. Once more, and it stops at once")
+    finally:
+        await asyncio.gather(*(_stop(node) for node in nodes))
+        if server is not None:
+            await server.stop()
+    for failure in (reason, *(node.failure for node in nodes)):
+        if failure is not None:
+            raise failure
+
+
+async def _until_told(nodes: Sequence[Node], told: Told, trouble: Callable[[], DatpError | None]) -> DatpError | None:
+    """Returns when it is time to stop, with the reason unless it is a signal or a node's own."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (told.to_stop, *(node.ended for node in nodes))]
+    reason = None
+    try:
+        while reason is None:
+            done, _ = await asyncio.wait(waits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                break
+            reason = trouble()
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return reason
+
+
+async def _stop(node: Node) -> None:
+    if node.failure is None:
+        await node.stop()
+    else:
+        await node.ended.wait()
