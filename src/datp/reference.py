@@ -71,9 +71,9 @@ def settings() -> str:
     return _page(
         "Settings",
         "A setting comes from, in this order: the command line, the environment, a file that the environment names"
-        " (`DATP_STORE_URL_FILE=/run/secrets/store`), what the node group shares in the store, the TOML file,"
-        " the default. Those that may be changed while nodes run are what a node group may share"
-        " (`datp group set`); others are read when a process starts.",
+        " (`DATP_STORE_URL_FILE=/run/secrets/store`), the TOML file, the default. Those that may be changed while"
+        " nodes run may be shared by a node group (`datp group set`); what it shares is kept in the store, and goes"
+        " before all of these. Others are read when a process starts.",
         *sections,
     )
 

@@ -1,9 +1,9 @@
 """Every setting: its name with the unit, its default, its environment variable, and the reason for the default.
 
 A setting comes from, in this order: the command line, the environment (`DATP_LEASE_MS=20000`), a file that the
-environment names (`DATP_STORE_URL_FILE=/run/secrets/store`, for secret stores), the TOML file, the default. What a node
-group shares is kept in the store (`datp group set`), goes before the TOML file, and may be changed while its nodes run
-where the table says so.
+environment names (`DATP_STORE_URL_FILE=/run/secrets/store`, for secret stores), the TOML file, the default. What a
+node group shares (`datp group set`) is kept in the store and goes before all of these, so that a change reaches every
+node of the group while it runs; the table says which settings may be shared.
 """
 
 import contextlib
@@ -104,7 +104,7 @@ def load(
         values.update(_read_toml(toml))
     for name in NAMES:
         variable = environment_variable(name)
-        if variable in environment:
+        if environment.get(variable):
             values[name] = _parse(name, environment[variable], variable)
         elif f"{variable}_FILE" in environment:
             values[name] = _parse(name, _read_secret(f"{variable}_FILE", environment), variable)

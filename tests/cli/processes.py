@@ -18,6 +18,7 @@ class DatpProcess:
     """A `datp` that runs on; its output is waited for line by line."""
 
     def __init__(self, *arguments: str, cwd: Path, environment: dict[str, str] | None = None) -> None:
+        self._arguments = " ".join(arguments)
         self._errors = (cwd / f"stderr-{time.monotonic_ns()}").open("w+")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "datp", *arguments],
@@ -66,6 +67,8 @@ class DatpProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._errors.close()
+        # pytest shows it with a failure.
+        sys.stdout.write(f"datp {self._arguments} ended with {code}; it said:\n{self.errors()}\n")
         return code
 
     def stop(self) -> int:

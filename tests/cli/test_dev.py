@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Datp, Said, run_here
+from conftest import Datp, run_here
 from processes import DatpProcess
 from servers import wait_until
 
@@ -53,11 +53,6 @@ def progress_of(datp: Datp, tx_id: str) -> Any:
     return datp("show", tx_id, "--json").json["progressReport"]
 
 
-def refusal(datp: Datp, *arguments: str) -> Said | None:
-    said = datp(*arguments)
-    return said if said.code else None
-
-
 def test_what_runs_when_dev_is_killed_is_run_again(start: Start, datp: Datp, elsewhere: Path) -> None:
     (elsewhere / "short.yaml").write_text(SHORT)
     first = start("--json")
@@ -65,9 +60,11 @@ def test_what_runs_when_dev_is_killed_is_run_again(start: Start, datp: Datp, els
     assert datp("pipeline", "push", "short.yaml").code == 0
     tx_id = datp("start", "short", "--json").json["txId"]
     wait_until(lambda: progress_of(datp, tx_id), "the step has begun")
+    server = server_pid(elsewhere)
     first.kill()
-    said = wait_until(lambda: refusal(datp, "show", tx_id), "its server has ended too")
-    assert said is not None and said.code == 5 and "datp dev does not run in .datp" in said.sentence
+    wait_until(lambda: not is_alive(server), "its server has ended too")
+    said = datp("show", tx_id)
+    assert said.code == 5 and "datp dev does not run in .datp" in said.sentence
 
     start("--json").json_line()
     assert datp("show", tx_id, "--json").json["status"] == "running"

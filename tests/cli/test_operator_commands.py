@@ -49,7 +49,7 @@ def test_a_ping_is_answered_and_remembered(datp: Datp) -> None:
         ("checks", True, True),
         ("main", True, True),
     ]
-    assert "yes" in datp("nodes", "ping", "--node", answers[0]["nodeId"]).out
+    assert "  ok  " in datp("nodes", "ping", "--node", answers[0]["nodeId"]).out
     assert "ping ok" in datp("nodes", "--group", "checks").out
 
 
@@ -105,7 +105,7 @@ def test_a_node_that_does_not_answer_is_told(datp: Datp, dev: dict[str, Any]) ->
     try:
         said = datp("nodes", "ping", "--group", "silent", "--timeout", "0.1")
         assert said.code == 1 and said.sentence.endswith("node nsilent: no answer within 0.1 s")
-        assert "nsilent  silent  no  no answer within 0.1 s" in said.out
+        assert "nsilent  silent  failed  no answer within 0.1 s" in said.out
     finally:
         asyncio.run(register(dev["storeUrl"], "nsilent", ""))
 

@@ -1,11 +1,13 @@
 """`datp start`, `show`, `list`, `switch`, `cancel`, `wake`, `exceptions`, `retry` and `end`."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Datp
+from processes import DatpProcess
 from servers import wait_until
 
 LOST_STEP = """
@@ -79,6 +81,18 @@ def test_start_waits_at_most_as_long_as_it_is_told(datp: Datp) -> None:
 
 def test_wait_without_seconds_may_stand_before_the_type(datp: Datp) -> None:
     assert datp("start", "--wait", "hello", "--json").json["status"] == "success"
+
+
+def test_who_stops_waiting_is_told_what_goes_on(datp: Datp, dev: dict[str, Any], elsewhere: Path) -> None:
+    environment = {"DATP_STORE_URL": dev["storeUrl"]}
+    process = DatpProcess(
+        "start", "payment", "--external-id", "alone", "--wait", cwd=elsewhere, environment=environment
+    )
+    wait_until(lambda: datp("show", "alone").code == 0, "it has started")
+    process.send(signal.SIGINT)
+    assert process.ended() == 130
+    tx_id = datp("show", "alone", "--json").json["txId"]
+    assert process.errors() == f"It goes on without anybody who waits; see: datp show {tx_id}\n"
 
 
 def test_input_is_read_from_a_file_and_from_stdin(datp: Datp, elsewhere: Path) -> None:
@@ -273,10 +287,9 @@ def test_wake_ends_a_sleep(datp: Datp, elsewhere: Path) -> None:
     tx_id = datp("start", "nap", "--json").json["txId"]
     wait_until(lambda: datp("show", tx_id, "--json").json["status"] == "sleeping", "it sleeps")
     assert datp("wake", tx_id).out == f"{tx_id}: goes on\n"
-    # It was woken by an operator, and so the delay begins anew.
-    wait_until(lambda: datp("show", tx_id, "--json").json["status"] == "sleeping", "it sleeps again")
-    datp("cancel", tx_id)
-    assert datp("wake", tx_id).code == 4
+    wait_until(lambda: datp("show", tx_id, "--json").json["status"] == "success", "it goes on")
+    said = datp("wake", tx_id)
+    assert said.code == 4 and "it can't be woken: it is complete" in said.sentence
 
 
 # ── the exception list ───────────────────────────────────────────────────────────────────────────────────────────

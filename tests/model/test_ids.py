@@ -47,9 +47,7 @@ def test_an_id_reads_back_as_what_it_was_made_of(partition: Partition, now_ms: i
 
 @trying(100)
 @given(partitions, st.tuples(times, chances), st.tuples(times, chances))
-def test_ids_of_a_partition_sort_by_time(
-    partition: Partition, one: tuple[int, int], other: tuple[int, int]
-) -> None:
+def test_ids_of_a_partition_sort_by_time(partition: Partition, one: tuple[int, int], other: tuple[int, int]) -> None:
     assert (new_transaction_id(partition, *one) < new_transaction_id(partition, *other)) == (one < other)
 
 
@@ -155,7 +153,9 @@ def test_names_have_up_to_four_parts(text: str) -> None:
     assert parse_name(text, "step") == text
 
 
-@pytest.mark.parametrize("text", ["", "/", "a/", "/a", "a//b", "a/b/c/d/e", "a b", "ä", "a" * 65, "a:b", "a@b", "-a", None])
+@pytest.mark.parametrize(
+    "text", ["", "/", "a/", "/a", "a//b", "a/b/c/d/e", "a b", "ä", "a" * 65, "a:b", "a@b", "-a", None]
+)
 def test_what_is_no_name_is_refused_and_the_field_is_named(text: Any) -> None:
     with pytest.raises(InvalidId) as refusal:
         parse_name(text, "nodeGroup")

@@ -5,7 +5,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -95,6 +95,12 @@ class Held:
         return self.outcome(context) if callable(self.outcome) else self.outcome
 
 
+class Refused(NamedTuple):
+    """A node's answer to an admin event that it could not follow."""
+
+    why: str
+
+
 class Engine:
     """Everything that a test of the whole needs."""
 
@@ -164,10 +170,36 @@ class Engine:
         self.nodes.append(node)
         return node
 
+    async def send(self, node_id: str, kind: str, args: dict[str, Any] | None = None, **more: Any) -> str:
+        """An admin event is in the node's queue; its id."""
+        event = {"id": f"e{random.getrandbits(48):x}", "kind": kind, "args": args or {}}
+        event |= {"expiresAt": self.store.clock.now_ms() + 5_000, **more}
+        async with self.store.turn() as turn:
+            reply = turn.send_admin([(node_id, msgspec.json.encode(event).decode())])
+        assert reply.value[0].code == "OK"
+        return str(event["id"])
+
+    async def answer(self, node_id: str, event_id: str) -> dict[str, Any] | None:
+        """What the node has answered, if it has."""
+        async with self.store.turn() as turn:
+            reply = turn.read_answers(self.store.home(node_id), event_id)
+        said = reply.value.get(node_id)
+        return msgspec.json.decode(said) if said else None
+
+    async def ask(self, node: Node, kind: str, args: dict[str, Any] | None = None) -> Any:
+        """Sent, and answered; the answer, or what was refused."""
+        event_id = await self.send(node.node_id, kind, args)
+        said = await until(lambda: self.answer(node.node_id, event_id), f"{kind} is answered")
+        assert said is not None
+        assert (said["id"], said["kind"]) == (event_id, kind)
+        return said["answer"] if said["ok"] else Refused(said["answer"])
+
     async def crash(self, node: Node) -> None:
         """The node is gone as if its process had been killed: it says nothing any more."""
         self.nodes.remove(node)
         node.renewer._ending.set()
+        for service in node._services:
+            service.stopping.set()  # wait_for may swallow a cancellation
         tasks = [node._watch, *(service._task for service in node._services), *node.taker._exchanges]
         for task in tasks:
             assert task is not None

@@ -220,7 +220,10 @@ async def test_a_deadline_that_is_kept_has_no_effect(eng: Engine) -> None:
     later = await eng.start("t")
     await eng.pipeline("long", {"step": "util/delay", "with": {"duration": "400ms"}})
     await eng.run("long")
-    assert [await eng.transactions.reply(one) for one in (tx_id, later)] == [await eng.final(tx_id), await eng.final(later)]
+    assert [await eng.transactions.reply(one) for one in (tx_id, later)] == [
+        await eng.final(tx_id),
+        await eng.final(later),
+    ]
     assert (await eng.transactions.reply(tx_id)).status == "success"
 
 

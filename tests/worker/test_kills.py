@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -138,7 +139,7 @@ async def longest_wait_s(redis: Redis, ids: list[TransactionId]) -> float:
     longest = 0.0
     for tx_id in ids:
         times = [float(line.split()[0]) for line in await redis.lrange(f"ledger:began:{tx_id}", 0, -1)]
-        longest = max([longest, *(later - earlier for earlier, later in zip(times, times[1:], strict=False))])
+        longest = max([longest, *(later - earlier for earlier, later in itertools.pairwise(times))])
     return longest
 
 

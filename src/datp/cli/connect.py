@@ -50,10 +50,7 @@ async def opened(given: str) -> AsyncIterator[Session]:
     url = find_url(given, settings)
     store = Store(url, settings)
     try:
-        try:
-            await store.open()
-        except (TypeError, ValueError) as error:  # what the client library says to an option that it doesn't know
-            raise BadRequest(f"{shown_url(url)} is not the URL of a store: {error}", field="--store") from error
+        await store.open()
         definitions = Definitions(store)
         yield Session(store, definitions, Transactions(store, definitions))
     finally:

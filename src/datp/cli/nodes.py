@@ -131,8 +131,8 @@ def _ask(
         show_json(answers)
     else:
         table(
-            ("node", "group", "ok", "answer"),
-            ((answer.node_id, answer.node_group, answer.ok, answer.answer) for answer in answers),
+            ("node", "group", "result", "answer"),
+            ((answer.node_id, answer.node_group, "ok" if answer.ok else "failed", answer.answer) for answer in answers),
             empty="Nobody was asked",
         )
     if not all(answer.ok for answer in answers):

@@ -1,6 +1,6 @@
-"""What commands print: tables and colours on a terminal, plain aligned text elsewhere, one document with --json.
+"""What commands print: aligned text, with colours on a terminal; or one JSON document.
 
-Results go to stdout, everything else to stderr. On a terminal, rich draws; it is imported only there.
+Results go to stdout, everything else to stderr. Rich, which knows terminals, is imported only for one.
 """
 
 import json
@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 
 STYLES: Final = {
@@ -17,7 +18,6 @@ STYLES: Final = {
     "aborted": "red",
     "timeout": "red",
     "internal-error": "red",
-    "no": "red",
     "cancelled": "yellow",
     "waiting": "yellow",
     "sleeping": "cyan",
@@ -29,9 +29,6 @@ STYLES: Final = {
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 GAP: Final = "  "
-
-FLEXIBLE: Final = frozenset({"note", "reason", "output", "description", "problem", "answer", "settings", "external id"})
-"""Columns that are broken into lines when the terminal is narrow; the others are not, so that they can be copied."""
 
 
 def show_json(document: Any) -> None:
@@ -63,25 +60,30 @@ def complain(sentence: str) -> None:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """The rows under their headings; `empty` where there are none, which is no result."""
+    """The rows under their headings; `empty` where there are none, which is no result.
+
+    A line that is too long for the terminal is left to it: so it can be copied, and columns stay columns.
+    """
     cells = [[cell(value) for value in row] for row in rows]
     if not cells:
         note(empty)
-    elif sys.stdout.isatty():
-        _draw_table(headings, cells)
-    else:
-        _write_table([[heading.upper() for heading in headings], *cells])
+        return
+    lines = [[heading.upper() for heading in headings], *cells]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    for place, line in enumerate(lines):
+        padded = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
+        while len(padded) > 1 and not padded[-1].strip():
+            padded.pop()
+        padded[-1] = padded[-1].rstrip()
+        _print_line([(text, "bold" if place == 0 else STYLES.get(text.strip(), "")) for text in padded])
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
     """A name and a value on each line; those without a value are left out."""
     shown = [(name, cell(value)) for name, value in pairs if value not in (None, "", [], {})]
-    if sys.stdout.isatty():
-        _draw_facts(shown)
-    else:
-        width = max((len(name) for name, _ in shown), default=0)
-        for name, value in shown:
-            say(f"{name.ljust(width)}{GAP}{value}")
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        _print_line([(name.ljust(width), "dim"), (value, STYLES.get(value, ""))])
 
 
 def document(text: str) -> None:
@@ -134,38 +136,17 @@ def span(ms: float) -> str:
     return f"{max(ms, 0):.0f} ms"
 
 
-# ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _write_table(lines: list[list[str]]) -> None:
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        say(GAP.join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
-
-
-def _draw_table(headings: Sequence[str], rows: list[list[str]]) -> None:
-    from rich.table import Table
+def _print_line(pieces: Sequence[tuple[str, str]]) -> None:
+    """The pieces, each with its style where there are any."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(GAP.join(text for text, _ in pieces).rstrip() + "\n")
+        return
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in headings:
-        drawn.add_column(heading, no_wrap=heading not in FLEXIBLE, overflow="fold")
-    for row in rows:
-        drawn.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
-    _console().print(drawn)
+    _console().print(Text(GAP).join(Text(text, style) for text, style in pieces), soft_wrap=True, highlight=False)
 
 
-def _draw_facts(pairs: list[tuple[str, str]]) -> None:
-    from rich.text import Text
-
-    width = max((len(name) for name, _ in pairs), default=0)
-    console = _console()
-    for name, value in pairs:
-        line = Text(name.ljust(width) + GAP, style="dim")
-        # The terminal breaks long values, so that they are copied without line ends.
-        console.print(line.append(value, style=STYLES.get(value, "not dim")), soft_wrap=True, highlight=False)
-
-
+@cache
 def _console(*, stderr: bool = False) -> Any:
     from rich.console import Console
 

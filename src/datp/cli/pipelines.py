@@ -31,7 +31,7 @@ def list_(store: StoreUrl = "", as_json: AsJson = False) -> None:
         show_json(pipelines)
         return
     table(
-        ("pipeline", "active version", "node group", "steps", "clients start it", "description"),
+        ("pipeline", "active version", "node group", "steps", "startable", "description"),
         (tuple(pipeline.values()) for pipeline in pipelines),
         empty="There are no pipelines; push one with: datp pipeline push FILE",
     )

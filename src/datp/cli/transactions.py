@@ -69,6 +69,8 @@ def start(
 
     The exit code says whether it was started, not how it ended: that is in the reply.
     """
+    import asyncio
+
     from datp.api.transactions import StartRequest
     from datp.cli.connect import with_store
     from datp.cli.values import read_json, read_object
@@ -85,7 +87,11 @@ def start(
 
     async def work(session: "Session") -> tuple[bool, "Reply"]:
         started = await session.transactions.start(owner, request)
-        return started.is_replay, await session.transactions.wait(started.tx_id, wait or 0)
+        try:
+            return started.is_replay, await session.transactions.wait(started.tx_id, wait or 0)
+        except asyncio.CancelledError:
+            note(f"It goes on without anybody who waits; see: datp show {started.tx_id}")
+            raise
 
     is_replay, reply = with_store(store, work)
     if is_replay:
@@ -360,7 +366,7 @@ async def _show_all(session: "Session", tx_id: "TransactionId", flow: bool, as_j
     if flow:
         say()
         table(
-            ("#", "step", "type", "group", "status", "took", "output", "note"),
+            ("#", "step", "type", "group", "status", "took", "note", "output"),
             (_flow_row(shown, entry) for entry in shown.flow),
             empty="It has not begun",
         )
@@ -408,8 +414,8 @@ def _flow_row(shown: "Shown", entry: dict[str, Any]) -> list[str]:
         entry["nodeGroup"],
         entry["completionStatus"] or "open",
         span(entry["ts3"] - began) if entry["ts3"] else "",
-        "" if output == "null" else _short(output),
         cell(entry["note"]),
+        "" if output == "null" else _short(output),
     ]
 
 
@@ -418,7 +424,7 @@ def _listed_row(one: "Listed") -> list[Any]:
     return [one.tx_id, one.status, one.transaction_type, one.node_group, started, one.external_id, one.note]
 
 
-def _short(text: str, most: int = 200) -> str:
+def _short(text: str, most: int = 100) -> str:
     """The beginning of a long value; --json has it in full."""
     return text if len(text) <= most else text[: most - 1] + "…"
 

@@ -29,7 +29,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from datp.errors import StoreError, StoreFull, StoreLost, StoreUnreachable
+from datp.errors import BadRequest, StoreError, StoreFull, StoreLost, StoreUnreachable
 from datp.hotstore.keys import slot_of
 from datp.hotstore.scripts import Script, scripts
 
@@ -173,15 +173,18 @@ class Connection:
 
     async def _sort_out(self, shard: tuple[str, int] | None, calls: list[RawCall], replies: list[Any]) -> list[RawCall]:
         again: list[RawCall] = []
+        missing: list[Script] = []
+        for call, reply in zip(calls, replies, strict=True):
+            if isinstance(reply, NoScriptError):
+                missing.append(call.script)
+                again.append(call)
+            elif isinstance(reply, MovedError | AskError | TryAgainError):
+                again.append(call)
+            else:
+                call.reply = _as_store_error(reply) if isinstance(reply, Exception) else reply
         try:
-            for call, reply in zip(calls, replies, strict=True):
-                if isinstance(reply, NoScriptError):
-                    await self._client(shard).script_load(call.script.text)
-                    again.append(call)
-                elif isinstance(reply, MovedError | AskError | TryAgainError):
-                    again.append(call)
-                else:
-                    call.reply = _as_store_error(reply) if isinstance(reply, Exception) else reply
+            for script in missing:
+                await self._client(shard).script_load(script.text)
             if any(isinstance(reply, MovedError) for reply in replies):
                 await self._discover()
         except (RedisError, OSError, TimeoutError) as error:
@@ -231,6 +234,8 @@ class Connection:
     async def _discover(self) -> None:
         try:
             served = await self._slots()
+        except (TypeError, ValueError) as error:  # what the client library says to a URL that it doesn't understand
+            raise BadRequest(f"That is not the URL of a store: {error}", field="store_url") from None
         except (RedisError, OSError, TimeoutError) as error:
             raise _as_store_error(error) from None
         if served is None:

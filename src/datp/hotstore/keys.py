@@ -40,7 +40,7 @@ KEYS: Final = (
         "state",
         "stateH:{p}:<tx_id>",
         "hash",
-        "one transaction: its document (`state`) and, beside it, what scripts need; fields are those that `get_state` and `enqueue` name",
+        "one transaction: its document (`state`) and, beside it, what scripts need",
         "while live; once final and archived, until its TTL",
     ),
     Key(

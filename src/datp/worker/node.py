@@ -48,7 +48,6 @@ class Node:
         *,
         url: str = "",
         clock: Clock | None = None,
-        is_alone: bool = False,
     ) -> None:
         self.node_id = f"n{secrets.token_hex(5)}"
         self.settings = settings
@@ -60,7 +59,6 @@ class Node:
         self.ready = asyncio.Event()
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
-        self._is_alone = is_alone
         self._services: list[Service] = []
         self._given_back: list[Run] = []
         self._started_at_ms = 0
@@ -103,7 +101,7 @@ class Node:
             node_id=self.node_id,
         )
         self.slots = Slots(self.settings.workers, self._work, self.clock)
-        self.sweeper = Sweeper(self.store, self.settings, self.clock, at_once=self._is_alone)
+        self.sweeper = Sweeper(self.store, self.settings, self.clock)
         self.waker = Waker(self.store, self.settings)
         self.admin = AdminDesk(self.store, self.clock, self.node_id, self._handlers(), self._cancel_run)
         self.taker = Taker(
@@ -229,6 +227,10 @@ class Node:
             log.exception("%s can't be run", run.tx_id)
             run.move = Park(f"the engine failed to run it: {type(error).__name__}: {error}", Event("continue"))
             run.state = b""
+        except BaseException:
+            # The slot's own task was cancelled: nobody runs it here any more, and its lease is to end.
+            self.taker.let_go(run.token)
+            raise
         self.outbox.post(run)
 
     def _leases_lost(self, tokens: list[str]) -> None:
@@ -241,7 +243,8 @@ class Node:
     def _cancel_run(self, event: AdminEvent) -> None:
         """The store asks that a run ends: its verdict has been stored."""
         run = self.taker.in_hand.get(event.token)
-        if run is not None:
+        # Once it undoes what was done, it is ending already; a verdict that came before that is told by the store.
+        if run is not None and not (run.transaction and run.transaction.undo):
             run.verdict = Verdict(Status(event.status), event.note)
             self.watchdog.ask_to_end(run)
 

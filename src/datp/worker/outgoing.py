@@ -4,8 +4,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from datp.errors import StoreError, StoreUnreachable
 from datp.hotstore.store import (
     BranchStart,
@@ -19,13 +17,10 @@ from datp.hotstore.store import (
     Turn,
 )
 from datp.model.event import encode_event
-from datp.model.ids import TransactionId
-from datp.model.next_move import Complete, Fork, Park, Requeue, Sleep, branch_result, is_undoable
+from datp.model.next_move import Complete, Fork, Park, Requeue, Sleep, is_undoable
 from datp.worker.run import Abandoned, Request, Run, VerdictCame, verdict_in
 
 log = logging.getLogger(__name__)
-
-_encode = msgspec.json.Encoder().encode
 
 Sent = list[tuple[Sequence[Any], Reply[list[Result]]]]
 """What was put into one call, and its reply."""
@@ -102,11 +97,8 @@ def unanswered(sent: Sent) -> list[Any]:
 
 def _completion(run: Run) -> Completion:
     move = run.move
-    assert isinstance(move, Complete) and run.transaction is not None
-    left = ""
-    if run.taken.parent:
-        left = _encode(branch_result(run.transaction, TransactionId(run.tx_id), move)).decode()
-    return Completion(run.tx_id, run.token, move.status, move.note, move.output.decode(), left)
+    assert isinstance(move, Complete)
+    return Completion(run.tx_id, run.token, move.status, move.note, move.output.decode(), run.left)
 
 
 def _requeued(run: Run) -> Requeued:

@@ -80,6 +80,7 @@ class Run:
         "context",
         "interrupted",
         "leased_until",
+        "left",
         "move",
         "state",
         "step_ends_at",
@@ -108,6 +109,8 @@ class Run:
         """What follows, once the run has ended."""
         self.state = b""
         """The document, as it is to be stored."""
+        self.left = ""
+        """Of a branch that has ended: what it leaves for its parent, JSON."""
         self._outbox = outbox
         self._said: list[Pending] = []
 

@@ -4,6 +4,8 @@ A node takes a transaction with its event, its steps run one after the other, ea
 move that is not another step ends the run: it is stored, with the state, by one script.
 """
 
+import msgspec
+
 from datp.errors import BrokenState, NotFound
 from datp.hotstore.store import Taken
 from datp.model.event import Event, decode_event
@@ -17,6 +19,7 @@ from datp.model.next_move import (
     Park,
     RunStep,
     Verdict,
+    branch_result,
     conclude_by_verdict,
     first_move,
     next_move,
@@ -25,6 +28,8 @@ from datp.model.status import Status
 from datp.model.transaction import Transaction, decode_transaction, encode_transaction
 from datp.worker.run import Abandoned, Run, VerdictCame
 from datp.worker.run_step import Workbench, decode_branch_result, run_step
+
+_encode = msgspec.json.Encoder().encode
 
 
 async def run_event(run: Run, bench: Workbench) -> None:
@@ -52,7 +57,10 @@ async def _run(run: Run, bench: Workbench) -> Move:
 async def _begin(run: Run, here: Here, bench: Workbench) -> Move:
     """The event's first move; or, for a run whose outcome came second, what its verdict asks for."""
     if run.transaction is not None and run.verdict is not None:
-        return conclude_by_verdict(run.transaction, run.verdict, here)
+        if isinstance(run.move, Complete):
+            run.transaction.take_back_output(run.move.output)
+        came, run.verdict, run.interrupted = run.verdict, None, ""
+        return conclude_by_verdict(run.transaction, came, here)
     taken = run.taken
     transaction = run.transaction = decode_transaction(taken.state)
     if not bench.definitions.has(transaction.versions):
@@ -70,16 +78,25 @@ async def _run_one(move: RunStep, run: Run, here: Here, bench: Workbench) -> Mov
     if move.checkpoint:
         run.checkpoint(None)
         await run.heard()
+        _check_interruption(run)
     result, step = await run_step(run, bench, here.now_ms)
+    verdict = None
     if run.has_said:
-        await run.heard()
+        try:
+            await run.heard()
+        except VerdictCame as came:
+            verdict = came
     here.now_ms = bench.clock.now_ms()
-    return next_move(transaction, move.at, result, here, step)
+    following = next_move(transaction, move.at, result, here, step)
+    if verdict is not None:
+        # The verdict came first, but the step has ended: what it did is recorded, and so it is undone too.
+        raise verdict
+    return following
 
 
 def _check_interruption(run: Run) -> None:
     """What came between two steps: a verdict, a lost lease, the end of the node."""
-    if run.interrupted == "cancel" and run.verdict is not None:
+    if run.verdict is not None:
         raise VerdictCame(run.verdict)
     if run.interrupted in ("lease", "shutdown"):
         raise Abandoned(run.interrupted)
@@ -132,10 +149,18 @@ def _document(run: Run, bench: Workbench) -> bytes:
     transaction: Transaction | None = run.transaction
     assert transaction is not None
     if isinstance(run.move, Complete):
+        _leave_to_parent(run, transaction, run.move)
         transaction.hand_over_output()
     state = encode_transaction(transaction)
     if len(state) > bench.settings.state_bytes_max:
         note = f"the state has {len(state)} bytes, more than state_bytes_max allows"
         run.move = Complete(Status.INTERNAL_ERROR, b"null", note)
+        _leave_to_parent(run, transaction, run.move)
         return run.taken.state
     return state
+
+
+def _leave_to_parent(run: Run, transaction: Transaction, end: Complete) -> None:
+    """A branch leaves what it came to; as long as the document is whole, since undo needs the values."""
+    if run.taken.parent:
+        run.left = _encode(branch_result(transaction, TransactionId(run.tx_id), end)).decode()

@@ -81,7 +81,12 @@ class Slots:
         elif len(self._tasks) < max(self.count, 1):
             task = self._loop.create_task(self._slot(), name=f"slot-{len(self._tasks)}")
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._slot_ended)
+
+    def _slot_ended(self, task: asyncio.Task[None]) -> None:
+        """Of its own accord, or because a step cancelled the task that ran it: another goes on with what waits."""
+        self._tasks.discard(task)
+        self._relay()
 
     def _wake_one(self) -> None:
         future = self._idle.popleft()

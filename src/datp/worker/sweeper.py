@@ -22,12 +22,11 @@ _SENTENCES = {
 class Sweeper(Service):
     """Every `sweep_interval_ms`, or when something is due earlier."""
 
-    def __init__(self, store: Store, settings: Settings, clock: Clock, *, at_once: bool = False) -> None:
+    def __init__(self, store: Store, settings: Settings, clock: Clock) -> None:
         super().__init__("sweeper")
         self.settings = settings
         self._store = store
         self._clock = clock
-        self._at_once = at_once
         self._awake = _Alarm(self)
 
     def wake(self) -> None:
@@ -37,9 +36,8 @@ class Sweeper(Service):
     async def turn(self) -> None:
         want = self.settings.batch_size_max
         async with self._store.turn() as turn:
-            replies = [turn.reap(partition, want, at_once=self._at_once) for partition in range(self._store.partitions)]
+            replies = [turn.reap(partition, want) for partition in range(self._store.partitions)]
         swept = [reply.value for reply in replies]
-        self._at_once = False
         for one in swept:
             for happened in one.happened:
                 _tell(happened)

@@ -34,7 +34,7 @@ class Watchdog(Service):
                 if run.context is not None:
                     run.context.ask_to_end()
                 interrupt(run, "timeout")
-            elif now > self._asked.get(run.token, now):
+            elif run.verdict is not None and now > self._asked.get(run.token, now):
                 interrupt(run, "cancel")
         for token in [token for token in self._asked if token not in self._in_hand]:
             del self._asked[token]
