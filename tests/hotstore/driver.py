@@ -159,11 +159,11 @@ class Driver:
         *,
         group: str = "main",
         event: str = GO_ON,
-        undoable: int = 0,
+        undo_group: str = "",
         undoing: str = "",
         snapshot: int = 0,
     ) -> Result:
-        item = Requeued(run.tx_id, run.token, queue, group, event, undoable, undoing, snapshot)
+        item = Requeued(run.tx_id, run.token, queue, group, event, undo_group, undoing, snapshot)
         return await self._result("requeue", [item], [b'{"flow":[1]}'])
 
     async def sleep(
@@ -174,10 +174,10 @@ class Driver:
         switch: str = "",
         seen: str = "",
         group: str = "main",
-        undoable: int = 0,
+        undo_group: str = "",
         undoing: str = "",
     ) -> Result:
-        item = Sleeper(run.tx_id, run.token, wake_in_ms, switch, seen, group, GO_ON, "resting", undoable, undoing)
+        item = Sleeper(run.tx_id, run.token, wake_in_ms, switch, seen, group, GO_ON, "resting", undo_group, undoing)
         return await self._result("sleep", [item], [b'{"flow":[1]}'])
 
     async def wait(self, run: Taken, switch: str = "go", *, wake_in_ms: int = -1, **given: Any) -> Result:
@@ -189,13 +189,13 @@ class Driver:
         branches: int | Sequence[BranchStart] = 2,
         *,
         need: int | None = None,
-        undoable: int = 0,
+        undo_group: str = "",
         group: str = "main",
     ) -> Result:
         if isinstance(branches, int):
             branches = [self.branch(run.tx_id, place) for place in range(branches)]
         needed = len(branches) if need is None else need
-        item = Forked(run.tx_id, run.token, group, JOINED, needed, undoable, list(branches))
+        item = Forked(run.tx_id, run.token, group, JOINED, needed, undo_group, list(branches))
         return await self._result("fork", [item], [b'{"flow":[1]}'])
 
     def branch(self, parent: str, place: int, *, group: str = "side", deadline_in_ms: int = 0) -> BranchStart:
@@ -204,26 +204,26 @@ class Driver:
         return BranchStart(tx_id, f"branch{place}", "1", group, deadline_in_ms, '{"flow":[]}')
 
     async def joining(
-        self, branches: int = 2, *, need: int | None = None, undoable: int = 0, **given: Any
+        self, branches: int = 2, *, need: int | None = None, undo_group: str = "", **given: Any
     ) -> tuple[str, list[Taken]]:
         """A parent that joins, and its branches, which run."""
         run = await self.running(**given)
-        assert (await self.fork(run, branches, need=need, undoable=undoable)).code == "OK"
+        assert (await self.fork(run, branches, need=need, undo_group=undo_group)).code == "OK"
         taken = (await self.take(branches, group="side", partition=given.get("partition", 0))).taken
         assert [branch.parent for branch in taken] == [run.tx_id] * branches
         return run.tx_id, taken
 
-    async def checkpoint(self, run: Taken, *, undoable: int = 0, undoing: str = "") -> Result:
-        item = Checkpointed(run.tx_id, run.token, GO_ON, undoable, undoing)
+    async def checkpoint(self, run: Taken, *, undo_group: str = "", undoing: str = "") -> Result:
+        item = Checkpointed(run.tx_id, run.token, GO_ON, undo_group, undoing)
         return await self._result("checkpoint", [item], [b'{"flow":[1]}'])
 
     async def report_progress(self, run: Taken, report: str = '{"done":1}') -> Result:
         return await self._result("report_progress", [(run.tx_id, run.token, report)])
 
     async def park(
-        self, run: Taken, *, state: bytes = b"", event: str = "", undoable: int = -1, undoing: str = ""
+        self, run: Taken, *, state: bytes = b"", event: str = "", undo_group: str = "", undoing: str = ""
     ) -> Result:
-        item = Parked(run.tx_id, run.token, "it broke", event, undoable, undoing)
+        item = Parked(run.tx_id, run.token, "it broke", event, undo_group, undoing)
         return await self._result("park", [item], [state])
 
     async def parked(self, **given: Any) -> str:

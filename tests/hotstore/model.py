@@ -53,8 +53,8 @@ class Tx:
     ended: tuple[str, str, str] | None = None
     """Token, script, result of the last run's end."""
     losses: int = 0
-    undoable: bool = False
-    undoing: bool = False
+    undo_group: str = ""
+    undoing: str = ""
     verdict: str = ""
     asked: str = ""
     joined: bool = False
@@ -144,7 +144,9 @@ class Model:
         return ("STALE_TOKEN",), tx
 
     def verdict_against(self, tx: Tx, status: str) -> Answer | None:
-        return ("VERDICT", tx.verdict) if tx.verdict and not tx.undoing and tx.verdict != status else None
+        if tx.undoing:
+            return None if tx.undoing == status else ("STALE_TOKEN",)
+        return ("VERDICT", tx.verdict) if tx.verdict and tx.verdict != status else None
 
     def end_run(self, script: str, tx: Tx, answer: str = "OK") -> Answer:
         """The run is over; it has been stored."""
@@ -152,11 +154,11 @@ class Model:
         tx.token, tx.lease_ends = "", None
         return (answer, str(tx.version))
 
-    def saved(self, tx: Tx, undoable: bool, undoing: bool) -> None:
+    def saved(self, tx: Tx, undo_group: str, undoing: str) -> None:
         """The run has stored its document: what it was given is used up."""
         if tx.joined:
             tx.join, tx.joined = None, False
-        tx.losses, tx.undoable, tx.undoing, tx.woken = 0, undoable, undoing, ""
+        tx.losses, tx.undo_group, tx.undoing, tx.woken = 0, undo_group, undoing, ""
         if undoing:
             tx.due = None
 
@@ -235,24 +237,24 @@ class Model:
         self.finish(tx, status, result)
         return self.end_run("complete", tx)
 
-    def requeue(self, tx_id: str, token: str, queue: str, group: str, undoable: bool, undoing: str) -> Answer:
+    def requeue(self, tx_id: str, token: str, queue: str, group: str, undo_group: str, undoing: str) -> Answer:
         refused, tx = self.open_run("requeue", tx_id, token)
         if refused or (refused := self.verdict_against(tx, undoing)):
             return refused
         self.bump(tx)
-        self.saved(tx, undoable, bool(undoing))
+        self.saved(tx, undo_group, undoing)
         tx.group, tx.event = group, GO_ON
         self.push(tx, queue)
         return self.end_run("requeue", tx)
 
     def sleep(
-        self, tx_id: str, token: str, wake_in_ms: int, switch: str, seen: str, undoable: bool, undoing: str
+        self, tx_id: str, token: str, wake_in_ms: int, switch: str, seen: str, undo_group: str, undoing: str
     ) -> Answer:
         refused, tx = self.open_run("sleep", tx_id, token)
         if refused or (refused := self.verdict_against(tx, undoing)):
             return refused
         self.bump(tx)
-        self.saved(tx, undoable, bool(undoing))
+        self.saved(tx, undo_group, undoing)
         tx.phase, tx.wake_switch, tx.event = "waiting" if switch else "sleeping", switch, GO_ON
         if switch and str(tx.switches[switch][0] if switch in tx.switches else "") != seen:
             self.rouse(tx, "switch")
@@ -266,13 +268,13 @@ class Model:
         tx.sleeps_until = min(tx.wakes_at, tx.deadline) if tx.deadline and tx.may_time_out else tx.wakes_at
         tx.archive_at = self.now + self.settings.evict_after_ms
 
-    def fork(self, tx_id: str, token: str, branches: list[tuple[str, str, int]], need: int, undoable: bool) -> Answer:
+    def fork(self, tx_id: str, token: str, branches: list[tuple[str, str, int]], need: int, undo_group: str) -> Answer:
         """branches: id, group, deadline_in_ms."""
         refused, tx = self.open_run("fork", tx_id, token)
         if refused or (refused := self.verdict_against(tx, "")):
             return refused
         self.bump(tx)
-        self.saved(tx, undoable, False)
+        self.saved(tx, undo_group, "")
         for branch_id, group, deadline_in_ms in branches:
             branch = Tx(branch_id, tx.partition, self.now, self.now, group, "branch", parent=tx_id)
             ends = [*([self.now + deadline_in_ms] if deadline_in_ms else []), *([tx.deadline] if tx.deadline else [])]
@@ -283,19 +285,19 @@ class Model:
         tx.join = Join(need, {branch_id: "" for branch_id, _, _ in branches})
         return self.end_run("fork", tx)
 
-    def checkpoint(self, tx_id: str, token: str, undoable: bool, undoing: str) -> Answer:
+    def checkpoint(self, tx_id: str, token: str, undo_group: str, undoing: str) -> Answer:
         refused, tx = self.open_run("checkpoint", tx_id, token)
         if refused or (refused := self.verdict_against(tx, undoing)):
             return refused
         self.bump(tx, seen=bool(undoing))
-        self.saved(tx, undoable, bool(undoing))
+        self.saved(tx, undo_group, undoing)
         tx.event, tx.archive_at = GO_ON, self.now
         return ("OK", str(tx.version))
 
     def report_progress(self, tx_id: str, token: str, report: str) -> Answer:
         refused, tx = self.open_run("report_progress", tx_id, token)
-        if refused or tx.verdict:
-            return refused or ("VERDICT", tx.verdict)
+        if refused or (refused := self.verdict_against(tx, tx.undoing)):
+            return refused
         if tx.progress == report:
             return ("SAME",)
         self.bump(tx)
@@ -304,13 +306,13 @@ class Model:
             self.owe(tx, "transaction.progress")
         return ("OK", str(tx.version))
 
-    def park(self, tx_id: str, token: str, stores: bool, undoable: bool, undoing: str) -> Answer:
+    def park(self, tx_id: str, token: str, stores: bool, undo_group: str, undoing: str) -> Answer:
         refused, tx = self.open_run("park", tx_id, token)
         if refused or (refused := (stores and self.verdict_against(tx, undoing)) or None):
             return refused
         self.bump(tx)
         if stores:
-            self.saved(tx, undoable, tx.undoing or bool(undoing))
+            self.saved(tx, undo_group, undoing)
             tx.event = GO_ON
         tx.losses = 0
         tx.phase = "exception"
@@ -352,9 +354,9 @@ class Model:
         self.webhooks[tx.id] = Webhook(tx.sequence, kind, due, claimed=claimed)
 
     def conclude(self, tx: Tx) -> None:
-        if tx.undoable:
+        if tx.undo_group:
             self.bump(tx)
-            tx.event = VERDICT
+            tx.event, tx.group = VERDICT, tx.undo_group
             self.push(tx, "out")
             return
         if tx.joined:
@@ -369,7 +371,7 @@ class Model:
         join.results[branch.id] = result
         join.won += status == "success"
         if '"undo":[' in result:
-            parent.undoable = True
+            parent.undo_group = parent.undo_group or parent.group
         if not join.open:
             parent.joined = True
             if parent.verdict:
@@ -394,7 +396,7 @@ class Model:
         if tx.phase == "complete":
             return ("FINAL", tx.status)
         if tx.undoing:
-            return ("UNDOING", tx.verdict)
+            return ("UNDOING", tx.undoing)
         if tx.verdict and not enforce:
             return ("ALREADY", tx.verdict)
         tx.verdict = tx.verdict or status

@@ -91,12 +91,12 @@ async def test_a_loser_that_does_not_hear_is_fenced_and_the_join_completes(hot: 
 
 async def test_a_losers_finished_steps_are_undone_before_the_join_completes(hot: Driver) -> None:
     parent, [winner, loser] = await hot.joining(2, need=1)
-    await hot.requeue(loser, group="side", undoable=1)
+    await hot.requeue(loser, group="side", undo_group="main")
     await _end(hot, winner)
     assert await hot.reaped() == [(loser.tx_id, "OK", "cancelled")]
     assert hot.phase(parent) == "joining"
-    undoes = await hot.take_one(loser.tx_id, group="side")
-    await hot.checkpoint(undoes, undoable=1, undoing="cancelled")
+    undoes = await hot.take_one(loser.tx_id, group="main")
+    await hot.checkpoint(undoes, undo_group="main", undoing="cancelled")
     await _end(hot, undoes, "cancelled")
     assert hot.phase(parent) == "queued"
 

@@ -47,7 +47,7 @@ ENDS: Final[dict[str, Callable[[Driver, Taken], Awaitable[Result]]]] = {
     "requeue": Driver.requeue,
     "sleep": Driver.sleep,
     "fork": Driver.fork,
-    "park": partial(Driver.park, state=b"{}", undoable=0),
+    "park": partial(Driver.park, state=b"{}", undo_group=""),
     "give_back": _give_back,
 }
 """Scripts that end a run."""
@@ -205,7 +205,7 @@ async def cancelled_twice(hot: Driver) -> Result:
 @case("cancel", "UNDOING")
 async def cancelled_while_it_undoes(hot: Driver) -> Result:
     run = await hot.running()
-    await hot.requeue(run, undoable=1, undoing="failed")
+    await hot.requeue(run, undo_group="main", undoing="failed")
     return await hot.cancel(run.tx_id)
 
 
@@ -504,7 +504,7 @@ async def restored_for_one_switch_too_many(hot: Driver) -> Result:
 @case("restore", "UNDOING")
 async def restored_to_be_cancelled_while_it_undoes(hot: Driver) -> Result:
     run = await hot.running()
-    await hot.sleep(run, LATER_MS, undoable=1, undoing="failed")
+    await hot.sleep(run, LATER_MS, undo_group="main", undoing="failed")
     return await hot.restore(await hot.evict(run.tx_id), "cancel", "enough")
 
 

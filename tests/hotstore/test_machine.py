@@ -148,13 +148,14 @@ class Machine(RuleBasedStateMachine):
     def tx_of(self, run: Taken) -> Tx:
         return self.models[partition_of(run.tx_id)].txs.get(run.tx_id) or Tx(run.tx_id, 0, 0, 0, "", "")
 
-    def undo_of(self, run: Taken) -> tuple[int, str]:
-        """What a worker says of undoing: once begun it goes on; a verdict begins it, or is overlooked."""
+    def undo_of(self, run: Taken) -> tuple[str, str]:
+        """What a worker says of undoing: once begun it goes on, but for what was decided before and comes late; a
+        verdict begins it, or is overlooked."""
         tx = self.tx_of(run)
-        undoable = int(self.chance(2))
+        undo_group = self.one_of(["", *GROUPS])
         if tx.undoing:
-            return undoable, "failed"
-        return (1, tx.verdict or "failed") if self.chance(2 if tx.verdict else 8) else (undoable, "")
+            return undo_group, self.one_of([tx.undoing] * 6 + ["", "failed"])
+        return (tx.group, tx.verdict or "failed") if self.chance(2 if tx.verdict else 8) else (undo_group, "")
 
     def ends(
         self, name: str, runs: list[Taken], items: list[Any], states: list[bytes], answers: Callable[..., Answer]
@@ -278,7 +279,8 @@ class Machine(RuleBasedStateMachine):
         items = []
         for run in runs:
             tx = self.tx_of(run)
-            status = tx.verdict if tx.verdict and self.chance(2) else self.one_of(FINAL)
+            ends = tx.undoing or tx.verdict
+            status = ends if ends and self.chance(2) else self.one_of(FINAL)
             left = '{"undo":[1]}' if self.chance(2) else "{}"
             items.append(Completion(run.tx_id, run.token, status, "", "null", left if run.parent else ""))
         self.ends(
@@ -298,9 +300,7 @@ class Machine(RuleBasedStateMachine):
             runs,
             items,
             [b"{}"] * len(runs),
-            lambda model, run, item: model.requeue(
-                run.tx_id, run.token, queue, group, bool(item.undoable), item.undoing
-            ),
+            lambda model, run, item: model.requeue(run.tx_id, run.token, queue, group, item.undo_group, item.undoing),
         )
 
     def sleep(self) -> None:
@@ -322,30 +322,30 @@ class Machine(RuleBasedStateMachine):
             items,
             [b"{}"] * len(runs),
             lambda model, run, item: model.sleep(
-                run.tx_id, run.token, wake_in_ms, switch, item.seen, bool(item.undoable), item.undoing
+                run.tx_id, run.token, wake_in_ms, switch, item.seen, item.undo_group, item.undoing
             ),
         )
 
     def fork(self) -> None:
-        runs = [run for run in self.some_runs() if not self.tx_of(run).undoing][:1]
+        runs = self.some_runs()[:1]
         if not runs:
             return
         [run] = runs
         width = self.one_of([1, 2, 2, 3])
-        need, undoable = self.one_of(range(1, width + 1)), self.chance(2)
+        need, undo_group = self.one_of(range(1, width + 1)), self.one_of(["", *GROUPS])
         group, deadline = self.one_of(GROUPS), self.one_of(DEADLINES)
         branches = [
             BranchStart(self.new_id(partition_of(run.tx_id)), "branch", "1", group, deadline, "{}")
             for _ in range(width)
         ]
-        item = Forked(run.tx_id, run.token, self.tx_of(run).group, JOINED, need, int(undoable), branches)
+        item = Forked(run.tx_id, run.token, self.tx_of(run).group, JOINED, need, undo_group, branches)
         plain = [(branch.tx_id, branch.group, branch.deadline_in_ms) for branch in branches]
         self.ends(
             "fork",
             runs,
             [item],
             [b"{}"],
-            lambda model, run, item: model.fork(run.tx_id, run.token, plain, need, undoable),
+            lambda model, run, item: model.fork(run.tx_id, run.token, plain, need, undo_group),
         )
 
     def park(self) -> None:
@@ -353,14 +353,14 @@ class Machine(RuleBasedStateMachine):
         stores = self.chance(2)
         items = []
         for run in runs:
-            undoable, undoing = self.undo_of(run) if stores else (-1, "")
-            items.append(Parked(run.tx_id, run.token, "it broke", GO_ON if stores else "", undoable, undoing))
+            undo_group, undoing = self.undo_of(run) if stores else ("", "")
+            items.append(Parked(run.tx_id, run.token, "it broke", GO_ON if stores else "", undo_group, undoing))
         self.ends(
             "park",
             runs,
             items,
             [b"{}" if stores else b""] * len(runs),
-            lambda model, run, item: model.park(run.tx_id, run.token, stores, item.undoable == 1, item.undoing),
+            lambda model, run, item: model.park(run.tx_id, run.token, stores, item.undo_group, item.undoing),
         )
 
     def give_back(self) -> None:
@@ -375,7 +375,7 @@ class Machine(RuleBasedStateMachine):
         self.agree(
             results,
             [
-                self.model_of(item.tx_id).checkpoint(item.tx_id, item.token, bool(item.undoable), item.undoing)
+                self.model_of(item.tx_id).checkpoint(item.tx_id, item.token, item.undo_group, item.undoing)
                 for item in items
             ],
         )
@@ -580,7 +580,9 @@ class Machine(RuleBasedStateMachine):
             if not taken:
                 return
             [run] = taken
-            item = Completion(run.tx_id, run.token, run.verdict or "success", "", "null", "{}" if run.parent else "")
+            undoing = self.raw.hget(self._state_key(run.tx_id), "undoing")
+            status = undoing or run.verdict or "success"
+            item = Completion(run.tx_id, run.token, status, "", "null", "{}" if run.parent else "")
             assert self.call("complete", [item], [b"{}"])[0].code == "OK"
 
     def _restore(self, tx_id: str, then_do: str) -> None:
@@ -653,19 +655,31 @@ def _differences(seen: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     return found
 
 
-_TEXTS: Final = ("phase", "queue", "group", "event", "token", "verdict", "parent", "woken", "wake_switch", "status")
-_COMPARED: Final = (*_TEXTS, "progress", "version", "sequence", "losses", "undoable", "undoing", "joined")
+_TEXTS: Final = (
+    "phase",
+    "queue",
+    "group",
+    "event",
+    "token",
+    "verdict",
+    "parent",
+    "woken",
+    "wake_switch",
+    "status",
+    "undo_group",
+    "undoing",
+)
+_COMPARED: Final = (*_TEXTS, "progress", "version", "sequence", "losses", "joined")
 
 
 def _hash(tx: Tx) -> list[str]:
-    flags = [("1" if value else "") for value in (tx.undoable, tx.undoing, tx.joined)]
     return [
         *(getattr(tx, name) for name in _TEXTS),
         tx.progress,
         str(tx.version),
         str(tx.sequence),
         str(tx.losses),
-        *flags,
+        "1" if tx.joined else "",
     ]
 
 
@@ -714,7 +728,6 @@ def _seen(raw: Any, tag: str, model: Model) -> dict[str, Any]:
     seen: dict[str, Any] = {"state": {}, "switches": {}, "join": {}, "ttl": set(), "queues": {}, "external": {}}
     for tx_id in model.txs:
         values = dict(zip(_COMPARED, next(answers), strict=True))
-        values |= {name: "1" if values[name] == "1" else "" for name in ("undoable", "undoing", "joined")}
         values["losses"] = values["losses"] or "0"
         seen["state"][tx_id] = [values[name] or "" for name in _COMPARED]
         seen["switches"][tx_id] = next(answers)

@@ -87,7 +87,7 @@ async def test_a_run_of_something_evicted_is_stale_and_makes_no_ghost(script: st
 
 async def test_a_checkpoint_is_where_a_rerun_goes_on(hot: Driver) -> None:
     run = await hot.running()
-    assert (await hot.checkpoint(run, undoable=1)).code == "OK"
+    assert (await hot.checkpoint(run, undo_group="main")).code == "OK"
     await hot.lose_lease(run)
     again = await hot.take_one(run.tx_id, alone=True)
     assert (again.event.decode(), again.state) == (GO_ON, b'{"flow":[1]}')

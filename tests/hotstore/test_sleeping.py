@@ -99,7 +99,7 @@ async def test_an_evicted_sleeper_is_claimed_and_told_of_again_when_the_claim_ru
 async def test_a_restored_transaction_is_what_it_was(hot: Driver) -> None:
     run = await hot.running(external_id="e", deadline_in_ms=2 * LATER_MS, webhook='{"url":"u"}')
     await hot.set_switch(run.tx_id, "s", "1")
-    await hot.wait(run, "go", wake_in_ms=LATER_MS, undoable=1)
+    await hot.wait(run, "go", wake_in_ms=LATER_MS, undo_group="main")
     before = hot.copy(run.tx_id)
     score = hot.score("sleeping", run.tx_id)
     archived = await hot.evict(run.tx_id)

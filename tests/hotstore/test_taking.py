@@ -205,7 +205,7 @@ async def test_a_cancelled_one_is_dropped_also_when_its_state_is_gone(hot: Drive
 async def test_one_that_is_queued_again_where_it_was_withdrawn_is_run_once(hot: Driver) -> None:
     [tx_id] = await hot.queued()
     run = await hot.take_one(tx_id)
-    await hot.requeue(run, "out", undoable=1)
+    await hot.requeue(run, "out", undo_group="main")
     await hot.cancel(tx_id)  # withdrawn from the out queue, and put there again with its verdict
     assert hot.raw.lrange(hot.key("queue", queue="Out", group="main"), 0, -1) == [tx_id, tx_id]
     taken = (await hot.take(5)).taken

@@ -9,43 +9,43 @@ from driver import LATER_MS, VERDICT, Driver
 
 from datp.model.status import Phase
 
-Bring = Callable[[Driver, int, int], Awaitable[str]]
-"""driver, undoable, deadline_in_ms → the id of a transaction in some phase."""
+Bring = Callable[[Driver, str, int], Awaitable[str]]
+"""driver, undo_group, deadline_in_ms → the id of a transaction in some phase."""
 
 
-async def _queued(hot: Driver, undoable: int, deadline_in_ms: int) -> str:
+async def _queued(hot: Driver, undo_group: str, deadline_in_ms: int) -> str:
     run = await hot.running(deadline_in_ms=deadline_in_ms)
-    await hot.requeue(run, undoable=undoable)
+    await hot.requeue(run, undo_group=undo_group)
     return run.tx_id
 
 
-async def _running(hot: Driver, undoable: int, deadline_in_ms: int) -> str:
+async def _running(hot: Driver, undo_group: str, deadline_in_ms: int) -> str:
     run = await hot.running(deadline_in_ms=deadline_in_ms)
-    await hot.checkpoint(run, undoable=undoable)
+    await hot.checkpoint(run, undo_group=undo_group)
     return run.tx_id
 
 
-async def _sleeping(hot: Driver, undoable: int, deadline_in_ms: int) -> str:
+async def _sleeping(hot: Driver, undo_group: str, deadline_in_ms: int) -> str:
     run = await hot.running(deadline_in_ms=deadline_in_ms)
-    await hot.sleep(run, LATER_MS, undoable=undoable)
+    await hot.sleep(run, LATER_MS, undo_group=undo_group)
     return run.tx_id
 
 
-async def _waiting(hot: Driver, undoable: int, deadline_in_ms: int) -> str:
+async def _waiting(hot: Driver, undo_group: str, deadline_in_ms: int) -> str:
     run = await hot.running(deadline_in_ms=deadline_in_ms)
-    await hot.wait(run, undoable=undoable)
+    await hot.wait(run, undo_group=undo_group)
     return run.tx_id
 
 
-async def _joining(hot: Driver, undoable: int, deadline_in_ms: int) -> str:
+async def _joining(hot: Driver, undo_group: str, deadline_in_ms: int) -> str:
     run = await hot.running(deadline_in_ms=deadline_in_ms)
-    await hot.fork(run, 2, undoable=undoable)
+    await hot.fork(run, 2, undo_group=undo_group)
     return run.tx_id
 
 
-async def _parked(hot: Driver, undoable: int, deadline_in_ms: int) -> str:
+async def _parked(hot: Driver, undo_group: str, deadline_in_ms: int) -> str:
     run = await hot.running(deadline_in_ms=deadline_in_ms)
-    await hot.park(run, state=b"{}", event='{"kind":"continue","at":1}', undoable=undoable)
+    await hot.park(run, state=b"{}", event='{"kind":"continue","at":1}', undo_group=undo_group)
     return run.tx_id
 
 
@@ -78,7 +78,7 @@ async def _enforce(hot: Driver) -> None:
 
 @at_rest
 async def test_what_rests_and_has_nothing_to_undo_is_cancelled_at_once(bring: Bring, hot: Driver) -> None:
-    tx_id = await bring(hot, 0, LATER_MS)
+    tx_id = await bring(hot, "", LATER_MS)
     result = await hot.cancel(tx_id, "the client left")
     assert (result.code, result.text) == ("OK", "cancelled")
     assert (hot.phase(tx_id), hot.field(tx_id, "status")) == ("complete", "cancelled")
@@ -89,23 +89,23 @@ async def test_what_rests_and_has_nothing_to_undo_is_cancelled_at_once(bring: Br
 async def test_what_rests_and_has_something_to_undo_goes_to_a_worker_with_its_verdict(
     bring: Bring, hot: Driver
 ) -> None:
-    tx_id = await bring(hot, 1, LATER_MS)
+    tx_id = await bring(hot, "main", LATER_MS)
     assert (await hot.cancel(tx_id, "the client left")).code == "OK"
     run = await hot.take_one(tx_id)
     assert (run.event.decode(), run.verdict, run.verdict_note) == (VERDICT, "cancelled", "the client left")
-    assert (await hot.requeue(run, "in", undoable=1, undoing="cancelled")).code == "OK"
+    assert (await hot.requeue(run, "in", undo_group="main", undoing="cancelled")).code == "OK"
     assert (await hot.complete(await hot.take_one(tx_id), "cancelled")).code == "OK"
 
 
 @live
-@pytest.mark.parametrize("undoable", [0, 1])
+@pytest.mark.parametrize("undo_group", ["", "main"])
 async def test_a_cancelled_transaction_ends_cancelled_from_every_phase(
-    undoable: int, bring: Bring, hot: Driver
+    undo_group: str, bring: Bring, hot: Driver
 ) -> None:
-    tx_id = await bring(hot, undoable, 0)
+    tx_id = await bring(hot, undo_group, 0)
     await hot.cancel(tx_id)
     await _enforce(hot)
-    if undoable:
+    if undo_group:
         run = await hot.take_one(tx_id)
         assert run.verdict == "cancelled"
         await hot.complete(run, "cancelled")
@@ -167,12 +167,12 @@ async def test_an_evicted_one_is_cancelled_with_its_restoring(hot: Driver) -> No
 
 
 @live
-@pytest.mark.parametrize("undoable", [0, 1])
-async def test_a_deadline_ends_it_with_timeout_in_every_phase(undoable: int, bring: Bring, hot: Driver) -> None:
-    tx_id = await bring(hot, undoable, 60_000)
+@pytest.mark.parametrize("undo_group", ["", "main"])
+async def test_a_deadline_ends_it_with_timeout_in_every_phase(undo_group: str, bring: Bring, hot: Driver) -> None:
+    tx_id = await bring(hot, undo_group, 60_000)
     await hot.pass_time(60_000)
     await _enforce(hot)
-    if undoable:
+    if undo_group:
         run = await hot.take_one(tx_id, alone=True)
         assert (run.verdict, run.verdict_note) == ("timeout", "the deadline passed")
         await hot.complete(run, "timeout")
@@ -238,7 +238,7 @@ async def test_an_outcome_that_came_first_stays(hot: Driver) -> None:
 async def _undoing(hot: Driver, how: str, deadline_in_ms: int) -> str:
     """A transaction that has begun to undo, and is where `how` says."""
     run = await hot.running(deadline_in_ms=deadline_in_ms)
-    given = {"undoable": 1, "undoing": "failed"}
+    given = {"undo_group": "main", "undoing": "failed"}
     match how:
         case "queued":
             await hot.requeue(run, **given)  # type: ignore[arg-type]
@@ -275,6 +275,20 @@ async def test_once_undo_begins_no_cancel_applies(how: str, hot: Driver) -> None
     assert hot.phase(tx_id) == phase
 
 
+@pytest.mark.parametrize("undoing", ["", "timeout"])
+async def test_a_write_that_was_decided_before_undoing_began_comes_too_late(undoing: str, hot: Driver) -> None:
+    """Sent on a connection that broke, and executed after what followed it."""
+    run = await hot.running()
+    assert (await hot.checkpoint(run, undo_group="main", undoing="failed")).code == "OK"
+    given = {"undo_group": "main", "undoing": undoing}
+    late = [await hot.sleep(run, 1_000, **given), await hot.requeue(run, **given), await hot.checkpoint(run, **given)]
+    late += [await hot.park(run, state=b"{}", **given), await hot.complete(run, undoing or "success")]
+    late += [await hot.fork(run)]
+    assert {result.code for result in late} == {"STALE_TOKEN"}
+    assert (hot.phase(run.tx_id), hot.field(run.tx_id, "undoing")) == ("running", "failed")
+    assert (await hot.complete(run, "failed")).code == "OK"
+
+
 async def test_a_sleeper_between_two_undos_wakes_when_its_time_comes(hot: Driver) -> None:
     tx_id = await _undoing(hot, "sleeping", 1_000)
     hot.clock.advance(60_000)
@@ -284,7 +298,7 @@ async def test_a_sleeper_between_two_undos_wakes_when_its_time_comes(hot: Driver
 
 async def test_one_that_undoes_is_restored_without_its_deadline(hot: Driver) -> None:
     run = await hot.running(deadline_in_ms=1_000)
-    await hot.sleep(run, LATER_MS, undoable=1, undoing="failed")
+    await hot.sleep(run, LATER_MS, undo_group="main", undoing="failed")
     score = hot.score("sleeping", run.tx_id)
     archived = await hot.evict(run.tx_id)
     await hot.restore(archived)

@@ -42,9 +42,9 @@ from datp.model.next_move import (
     branch_result,
     conclude_by_verdict,
     first_move,
-    is_undoable,
     new_transaction,
     next_move,
+    undo_group,
 )
 from datp.model.outcome import Calls, Ended, Forks, Poisoned, RunResult, Sleeps
 from datp.model.pipeline import PinnedPipeline, PipelineDefinition, StepDefinition, parse_pipeline
@@ -74,7 +74,7 @@ class Paper:
     parent: str = ""
     phase: str = "queued"
     verdict: Verdict | None = None
-    undoable: bool = False
+    undo_group: str = ""
     undoing: str = ""
     joined: bool = False
     need: int = 0
@@ -184,7 +184,8 @@ class World:
                 break
             paper = self.chance.choice(ready)
             if self._goes_wrong():
-                self.cancel(self.chance.choice(list(self.papers.values())))
+                joining = [p for p in self.papers.values() if p.phase == "joining" and p.results]
+                self.cancel(self.chance.choice(joining or list(self.papers.values())))
             elif paper.phase == "queued":
                 self.take(paper)
             else:
@@ -212,8 +213,8 @@ class World:
 
     def _conclude(self, paper: Paper) -> None:
         assert paper.verdict
-        if paper.undoable:
-            paper.phase, paper.event = "queued", Event("verdict")
+        if paper.undo_group:
+            paper.phase, paper.event, paper.group = "queued", Event("verdict"), NodeGroup(paper.undo_group)
         else:
             result = BranchResult(paper.verdict.status, note=paper.verdict.note)
             self._finish(paper, Complete(paper.verdict.status, NULL, paper.verdict.note), result)
@@ -224,7 +225,8 @@ class World:
             return
         parent = self.papers[paper.parent]
         parent.results[paper.tx_id] = msgspec.json.encode(left)
-        parent.undoable |= bool(left.undo)
+        if left.undo:
+            parent.undo_group = parent.undo_group or parent.group
         statuses = [msgspec.json.decode(result, type=BranchResult).status for result in parent.results.values()]
         open_ = len(parent.order) - len(statuses)
         if open_ == 0:
@@ -479,7 +481,7 @@ class World:
     def _write(self, paper: Paper, transaction: Transaction, state: bytes, session: Session) -> None:
         check_growth(paper.state, transaction)
         paper.state, paper.joined = state, False
-        paper.undoable = is_undoable(transaction)
+        paper.undo_group = undo_group(transaction)
         if transaction.undo:
             assert self.began_to_undo.setdefault(paper.tx_id, transaction.undo.status) == transaction.undo.status
             paper.undoing = transaction.undo.status
@@ -524,7 +526,7 @@ def check_ids(papers: list[Paper]) -> None:
 
 
 def check_undone(world: World) -> None:
-    """Each completed step that can be undone was undone once if its transaction's final status asks for it, else not."""
+    """Each completed step that can be undone was undone once where its transaction's status asks for it, else not."""
     completed: dict[str, list[str]] = {}
     for tx_id, key in world.completed:
         completed.setdefault(tx_id, []).append(key)

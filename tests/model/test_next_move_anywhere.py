@@ -138,7 +138,7 @@ def without_notes(value: Any) -> Any:
     return [without_notes(inner) for inner in value] if isinstance(value, list) else value
 
 
-@trying(250)
+@trying(800)
 @given(pipelines(), st.integers(0, 2**32))
 def test_undisturbed_a_transaction_comes_to_what_its_pipelines_say(made: list[dict[str, Any]], seed: int) -> None:
     world = World(made, random.Random(seed), settles=False)
@@ -155,7 +155,7 @@ def test_undisturbed_a_transaction_comes_to_what_its_pipelines_say(made: list[di
     check_everything(world)
 
 
-@trying(250)
+@trying(800)
 @given(pipelines(undos), st.integers(0, 2**32), st.sampled_from([0.0, 0.03, 0.15]))
 def test_disturbed_it_ends_once_and_undoes_what_its_status_asks_for(
     made: list[dict[str, Any]], seed: int, trouble: float
@@ -167,7 +167,7 @@ def test_disturbed_it_ends_once_and_undoes_what_its_status_asks_for(
     check_everything(world)
 
 
-@trying(100)
+@trying(200)
 @given(pipelines(), st.integers(0, 2**32), st.integers(3, 30))
 def test_no_flow_grows_beyond_its_limit_but_by_what_it_undoes(made: list[dict[str, Any]], seed: int, most: int) -> None:
     from datp.model.limits import Limits

@@ -206,7 +206,7 @@ def _listed(row: Sequence[Any], place: str) -> Listed | None:
         return None
     phase = Phase(entry["phase"] or Phase.EXCEPTION)
     status = Status(entry["status"]) if phase == Phase.COMPLETE else STATUS_OF_PHASE[phase]
-    undoing = phase != Phase.COMPLETE and entry["undoing"] == "1"
+    undoing = phase != Phase.COMPLETE and bool(entry["undoing"])
     wakes_at = _number(entry["score"]) if place == "sleeping" else 0
     return Listed(
         tx_id=entry["tx_id"],

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from datp.definitions import Definitions
 from datp.errors import BadRequest, BrokenState, Conflict, InvalidId, NotFound, TooLarge
 from datp.hotstore.store import Found, Result, Start, Store
+from datp.model.event import decode_event
 from datp.model.flow import FlowEntry
 from datp.model.ids import (
     RANDOM_BITS,
@@ -69,6 +70,8 @@ class Shown(msgspec.Struct, rename="camel"):
     wake_switch: str | None
     verdict: str | None
     parked: Any
+    unreadable: str | None
+    """What of it can't be read, and why; its steps and flow are not told then."""
     losses: int
     version: int
     switches: dict[str, Any]
@@ -196,25 +199,25 @@ class Transactions:
             pause_s = min(pause_s * 1.5, 0.25)
 
     async def show(self, tx_id: TransactionId) -> Shown:
-        """Everything about a transaction. Raises NotFound, BrokenState."""
+        """Everything about a transaction, as far as it can be read. Raises NotFound."""
         found = await self._found(tx_id, whole=True)
         fields = found.fields
         if "phase" not in fields:
             raise NotFound(f"{tx_id} has no state; it is on the exception list: {found.parked.decode()}")
-        transaction = decode_transaction(fields.get("state", b""))
-        transaction.take_back_output(fields.get("output") or b"null")
+        transaction, unreadable = _readable(fields)
         wake = found.places.get("sleeping")
         return Shown(
             reply=reply_from(tx_id, fields, found.parked),
             phase=fields["phase"].decode(),
             node_group=fields.get("group", b"").decode(),
             node_id=fields.get("token", b"").decode().partition(".")[0] or None,
-            event=msgspec.json.decode(fields["event"]) if fields.get("event") else None,
+            event=_event_of(fields),
             deadline=int(float(fields["deadline"])) if fields.get("deadline") else None,
             wake_time=int(wake) if wake is not None and wake != float("inf") else None,
             wake_switch=fields.get("wake_switch", b"").decode() or None,
             verdict=fields.get("verdict", b"").decode() or None,
             parked=msgspec.json.decode(found.parked) if found.parked else None,
+            unreadable=unreadable,
             losses=int(fields.get("losses") or 0),
             version=int(fields["version"]),
             switches={name: decode_switch(stored).value for name, stored in sorted(found.switches.items())},
@@ -223,9 +226,7 @@ class Transactions:
                 for name, result in found.join.items()
                 if not name.startswith(":")
             },
-            transaction_data={"transactionInput": transaction.transaction_input, "metadata": transaction.metadata},
-            steps=shown_steps(tx_id, transaction),
-            flow=shown_flow(tx_id, transaction),
+            **_told_by_document(tx_id, transaction),
         )
 
     async def document(self, tx_id: TransactionId) -> bytes:
@@ -316,6 +317,38 @@ class Transactions:
         }
         reason = reasons.get(result.code, f"{result.code} {result.text}")
         raise Conflict(f"{tx_id}: {refusal}: {reason}", reason=result.code)
+
+
+def _readable(fields: Mapping[str, bytes]) -> tuple[Transaction | None, str | None]:
+    """The document, or why there is none to read; and what is wrong with the event."""
+    try:
+        transaction = decode_transaction(fields.get("state", b""))
+        transaction.take_back_output(fields.get("output") or b"null")
+    except BrokenState as error:
+        return None, str(error)
+    try:
+        if fields.get("event"):
+            decode_event(fields["event"])
+    except BrokenState as error:
+        return transaction, str(error)
+    return transaction, None
+
+
+def _event_of(fields: Mapping[str, bytes]) -> Any:
+    """What is to be done next; as it is stored when it can't be read."""
+    stored = fields.get("event")
+    try:
+        return decode_event(stored) if stored else None
+    except BrokenState:
+        return printable(stored)
+
+
+def _told_by_document(tx_id: TransactionId, transaction: Transaction | None) -> dict[str, Any]:
+    """The fields of Shown that are read from the document."""
+    if transaction is None:
+        return {"transaction_data": None, "steps": {}, "flow": []}
+    data = {"transactionInput": transaction.transaction_input, "metadata": transaction.metadata}
+    return {"transaction_data": data, "steps": shown_steps(tx_id, transaction), "flow": shown_flow(tx_id, transaction)}
 
 
 def shown_flow(tx_id: TransactionId, transaction: Transaction) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typer.core import TyperCommand
 
 from datp.cli.options import AsJson, Owner, StoreUrl, TransactionArgument
 from datp.cli.output import cell, clock_time, document, facts, note, say, show_json, span, table
-from datp.errors import BadRequest, BrokenState
+from datp.errors import BadRequest
 
 if TYPE_CHECKING:
     from datp.api.listing import Listed
@@ -351,14 +351,7 @@ def _reply_facts(reply: "Reply") -> list[tuple[str, Any]]:
 
 async def _show_all(session: "Session", tx_id: "TransactionId", flow: bool, as_json: bool) -> None:
     """The reply, where the transaction is, and its flow."""
-    try:
-        shown = await session.transactions.show(tx_id)
-    except BrokenState as error:
-        if flow:
-            raise
-        # The reply doesn't need the document.
-        facts([*_reply_facts(await session.transactions.reply(tx_id)), ("state", str(error))])
-        return
+    shown = await session.transactions.show(tx_id)
     if as_json:
         show_json(_whole(shown))
         return
@@ -368,7 +361,7 @@ async def _show_all(session: "Session", tx_id: "TransactionId", flow: bool, as_j
         table(
             ("#", "step", "type", "group", "status", "took", "note", "output"),
             (_flow_row(shown, entry) for entry in shown.flow),
-            empty="It has not begun",
+            empty="The state can't be read" if shown.unreadable else "It has not begun",
         )
 
 
@@ -397,6 +390,7 @@ def _place_facts(shown: "Shown") -> list[tuple[str, Any]]:
         ("lost leases", shown.losses or ""),
         ("switches", shown.switches),
         ("branches", shown.branches),
+        ("state", shown.unreadable),
     ]
 
 

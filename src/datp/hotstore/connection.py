@@ -7,7 +7,7 @@ not execute (NOSCRIPT, MOVED, TRYAGAIN), and nothing else. Whatever else goes wr
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -31,7 +31,7 @@ from redis.exceptions import (
 
 from datp.errors import BadRequest, StoreError, StoreFull, StoreLost, StoreUnreachable
 from datp.hotstore.keys import slot_of
-from datp.hotstore.scripts import Script, scripts
+from datp.hotstore.scripts import Script
 
 RESENDS_MAX: Final = 5
 """How often a call that was not executed is sent again, within one turn."""
@@ -136,18 +136,14 @@ class Connection:
         pipe = self._client(self._shard_of[partition]).pipeline(transaction=at_once)
         for command in commands:
             pipe.execute_command(*command)
-        try:
+        with _our_errors():
             answers: list[Any] = await pipe.execute(raise_on_error=False)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise _as_store_error(error) from None
         return answers
 
     async def info(self, section: str) -> dict[str, Any]:
         """What the first shard's server says of itself."""
-        try:
+        with _our_errors():
             answer: dict[str, Any] = await self._client(self._shard_of[0]).info(section)
-        except (RedisError, OSError) as error:
-            raise _as_store_error(error) from None
         return answer
 
     # ── one shard ────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,9 +154,9 @@ class Connection:
         for call in calls:
             pipe.execute_command("EVALSHA", call.script.sha, 1, self._meta_keys[call.partition], *call.argv)
         try:
-            replies = await pipe.execute(raise_on_error=False)
-        except (RedisError, OSError, TimeoutError) as error:
-            failure = _as_store_error(error)
+            with _our_errors():
+                replies = await pipe.execute(raise_on_error=False)
+        except StoreError as failure:
             for call in calls:
                 call.reply = failure
             await self._forget(shard)
@@ -183,21 +179,20 @@ class Connection:
             else:
                 call.reply = _as_store_error(reply) if isinstance(reply, Exception) else reply
         try:
-            for script in missing:
-                await self._client(shard).script_load(script.text)
+            with _our_errors():
+                for script in missing:
+                    await self._client(shard).script_load(script.text)
             if any(isinstance(reply, MovedError) for reply in replies):
                 await self._discover()
-        except (RedisError, OSError, TimeoutError) as error:
+        except StoreError as failure:
             for call in again:
-                call.reply = _as_store_error(error)
+                call.reply = failure
             return []
         return again
 
     async def _pop(self, shard: tuple[str, int] | None, keys: Sequence[str], timeout_s: float) -> str | None:
-        try:
+        with _our_errors():
             heard: Any = await self._client(shard).blpop(list(keys), timeout=timeout_s)
-        except (RedisError, OSError, TimeoutError) as error:
-            raise _as_store_error(error) from None
         return heard[0].decode() if heard else None
 
     async def _forget(self, shard: tuple[str, int] | None) -> None:
@@ -236,8 +231,6 @@ class Connection:
             served = await self._slots()
         except (TypeError, ValueError) as error:  # what the client library says to a URL that it doesn't understand
             raise BadRequest(f"That is not the URL of a store: {error}", field="store_url") from None
-        except (RedisError, OSError, TimeoutError) as error:
-            raise _as_store_error(error) from None
         if served is None:
             self._shard_of = [None] * len(self._tags)
             return
@@ -253,14 +246,15 @@ class Connection:
     async def _slots(self) -> list[tuple[int, int, tuple[str, int]]] | None:
         """Which primary serves which slots; None when this is not a cluster."""
         asked: list[tuple[str, int] | None] = [None, *dict.fromkeys(s for s in self._shard_of if s)]
-        problem: Exception | None = None
+        problem: StoreError | None = None
         for shard in asked:
             try:
-                client = self._client(shard)
-                if not (await client.info("cluster")).get("cluster_enabled"):
-                    return None
-                rows = await client.execute_command("CLUSTER SLOTS")  # type: ignore[no-untyped-call]  # redis-py's gap
-            except (RedisError, OSError, TimeoutError) as error:
+                with _our_errors():
+                    client = self._client(shard)
+                    if not (await client.info("cluster")).get("cluster_enabled"):
+                        return None
+                    rows = await client.execute_command("CLUSTER SLOTS")  # type: ignore[no-untyped-call]  # their gap
+            except StoreError as error:
                 problem = error
                 continue
             return _primaries(rows)
@@ -272,6 +266,20 @@ def _primaries(rows: Any) -> list[tuple[int, int, tuple[str, int]]]:
     if isinstance(rows, dict):
         return [(low, high, tuple(value["primary"][:2])) for (low, high), value in rows.items()]
     return [(row[0], row[1], (row[2][0].decode(), row[2][1])) for row in rows]
+
+
+@contextlib.contextmanager
+def _our_errors() -> Iterator[None]:
+    """What the client library raises is raised as one of ours."""
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise _as_store_error(error) from None
+    except RuntimeError as error:
+        if "handler is closed" not in str(error):
+            raise
+        # uvloop's word for a connection that was closed before the write; asyncio says ConnectionResetError.
+        raise StoreUnreachable("The store can't be reached: it closed the connection") from None
 
 
 def _as_store_error(error: BaseException) -> StoreError:
@@ -287,8 +295,3 @@ def _as_store_error(error: BaseException) -> StoreError:
     if isinstance(error, ResponseError) and not isinstance(error, BusyLoadingError | ReadOnlyError | ClusterDownError):
         return StoreError(f"The store refused a call: {text}")
     return StoreUnreachable(f"The store can't be reached: {text or type(error).__name__}")
-
-
-def all_scripts_text() -> list[str]:
-    """Every script, for loading them ahead."""
-    return [script.text for script in scripts().values()]

@@ -124,7 +124,7 @@ class Sight(msgspec.Struct):
 
     @property
     def is_undoing(self) -> bool:
-        return self.state.get("undoing") == "1"
+        return bool(self.state.get("undoing"))
 
     @property
     def is_live(self) -> bool:

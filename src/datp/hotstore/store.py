@@ -82,7 +82,7 @@ class Requeued(msgspec.Struct, array_like=True, frozen=True):
     queue: str
     group: str
     event: str
-    undoable: int
+    undo_group: str
     undoing: str
     snapshot: int
 
@@ -96,7 +96,7 @@ class Sleeper(msgspec.Struct, array_like=True, frozen=True):
     group: str
     event: str
     note: str
-    undoable: int
+    undo_group: str
     undoing: str
 
 
@@ -115,7 +115,7 @@ class Forked(msgspec.Struct, array_like=True, frozen=True):
     group: str
     event: str
     need: int
-    undoable: int
+    undo_group: str
     branches: list[BranchStart]
 
 
@@ -123,7 +123,7 @@ class Checkpointed(msgspec.Struct, array_like=True, frozen=True):
     tx_id: str
     token: str
     event: str
-    undoable: int
+    undo_group: str
     undoing: str
 
 
@@ -132,7 +132,7 @@ class Parked(msgspec.Struct, array_like=True, frozen=True):
     token: str
     reason: str
     event: str
-    undoable: int
+    undo_group: str
     undoing: str
 
 

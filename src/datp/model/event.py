@@ -4,6 +4,9 @@ from typing import Literal
 
 import msgspec
 
+from datp.errors import BrokenState
+from datp.model.values import printable
+
 EventKind = Literal["start", "continue", "return", "joined", "undo", "verdict"]
 
 
@@ -35,4 +38,8 @@ def encode_event(event: Event) -> str:
 
 
 def decode_event(stored: bytes | str) -> Event:
-    return _decoder.decode(stored)
+    """The stored event; raises BrokenState for anything else."""
+    try:
+        return _decoder.decode(stored)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BrokenState(f"The stored event cannot be read: {printable(error)}") from None

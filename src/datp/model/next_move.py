@@ -220,6 +220,10 @@ def next_move(transaction: Transaction, at: int, result: RunResult, here: Here, 
 def conclude_by_verdict(transaction: Transaction, verdict: Verdict, here: Here, joined: Joined | None = None) -> Move:
     """The verdict came first: whatever is open ends with it, and what was done is undone."""
     note = _note(verdict.note, here)
+    last = transaction.flow[-1]
+    if last.undo_of >= 0 and not last.ts2:
+        # Undoing was decided on, but the verdict came before that was stored: it never began, and is decided on anew.
+        transaction.flow.pop()
     open_step = next((entry for entry in reversed(transaction.flow) if entry.is_open), None)
     if joined and open_step:
         # Whose branches they are: the step that forked is the last that is open, whatever its type.
@@ -258,9 +262,12 @@ def needed_versions(transaction: Transaction, joined: Joined | None = None) -> s
     return needed
 
 
-def is_undoable(transaction: Transaction) -> bool:
-    """Whether something was done that would have to be undone."""
-    return any(entry.undoable for entry in transaction.flow)
+def undo_group(transaction: Transaction) -> str:
+    """The group where undoing would begin; '' when there is nothing to undo."""
+    if not any(entry.undoable for entry in transaction.flow):
+        return ""
+    left = _left_to_undo(transaction)
+    return left[0].node_group if left else ""
 
 
 # ── Pipelines and steps ──────────────────────────────────────────────────────────────────────────────────────────
@@ -416,14 +423,14 @@ def _branches_joined(transaction: Transaction, caller: FlowEntry, joined: Joined
     _merge_branches(transaction, caller, joined, here)
     statuses = [result.status for result in joined.results]
     status = Status.SUCCESS if statuses.count(Status.SUCCESS) >= joined.need else _worst(statuses)
-    notes = [result.note for result in joined.results if result.status == status and result.note]
+    unlucky = sorted((r for r in joined.results if r.status != Status.SUCCESS), key=lambda r: r.status != status)
     output = msgspec.json.encode(
         [
             {"pipeline": r.pipeline, "status": r.status, "output": r.output, "note": r.note or None}
             for r in joined.results
         ]
     )
-    note = notes[0] if notes and status != Status.SUCCESS else ""
+    note = next((r.note for r in unlucky if r.note), "") if status != Status.SUCCESS else ""
     _close(transaction, caller, status, here, output=output, note=note)
     return _after_step(transaction, caller, here)
 
@@ -578,8 +585,8 @@ __all__ = [
     "branch_result",
     "conclude_by_verdict",
     "first_move",
-    "is_undoable",
     "needed_versions",
     "new_transaction",
     "next_move",
+    "undo_group",
 ]

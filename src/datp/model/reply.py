@@ -32,7 +32,7 @@ def reply_from(tx_id: str, fields: Mapping[str, bytes], parked: bytes = b"") -> 
     """The reply, from the fields of the hash; times are the store's."""
     phase = Phase(_text(fields, "phase"))
     status = Status(_text(fields, "status")) if phase == Phase.COMPLETE else STATUS_OF_PHASE[phase]
-    undoing = phase != Phase.COMPLETE and _text(fields, "undoing") == "1"
+    undoing = phase != Phase.COMPLETE and bool(_text(fields, "undoing"))
     note = _text(fields, "note")
     if phase == Phase.EXCEPTION:
         note = f"parked: {msgspec.json.decode(parked)['reason']}" if parked else "parked"

@@ -18,7 +18,9 @@ class Bell(Service):
         self._names = names
 
     async def turn(self) -> None:
-        look_s = self._taker.settings.idle_look_ms / 1000
+        settings = self._taker.settings
+        # A wait that is longer than the store may be silent would be taken for a lost connection.
+        look_s = min(settings.idle_look_ms, settings.store_timeout_ms / 2) / 1000
         if self._taker.hungry.is_set():
             rang = await self._store.hear_bell(self._names, look_s)
             if rang is not None:

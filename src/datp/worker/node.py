@@ -72,17 +72,18 @@ class Node:
         try:
             await self.definitions.reload()
             self.settings = with_group(self.settings, self.definitions.group(self.settings.node_group))
-        except Exception:
+            self._started_at_ms = self.clock.now_ms()
+            self.store.settings = self.settings
+            self._build()
+            await self._register()  # before any loop runs: a node that can't say that it is there takes nothing
+        except BaseException:
             await self.store.close()
+            self.ended.set()
             raise
-        self._started_at_ms = self.clock.now_ms()
-        self.store.settings = self.settings
-        self._build()
         for service in self._services:
             service.start()
         self.renewer.start()
         self._watch = asyncio.create_task(self._watch_services(), name="watch")
-        await self._register()
         if "worker" in self.roles:
             self.taker.look()
         self.ready.set()

@@ -17,7 +17,7 @@ from datp.hotstore.store import (
     Turn,
 )
 from datp.model.event import encode_event
-from datp.model.next_move import Complete, Fork, Park, Requeue, Sleep, is_undoable
+from datp.model.next_move import Complete, Fork, Park, Requeue, Sleep, undo_group
 from datp.worker.run import Abandoned, Request, Run, VerdictCame, verdict_in
 
 log = logging.getLogger(__name__)
@@ -104,15 +104,15 @@ def _completion(run: Run) -> Completion:
 def _requeued(run: Run) -> Requeued:
     move = run.move
     assert isinstance(move, Requeue)
-    undoable, undoing = _undo_of(run)
+    group, undoing = _undo_of(run)
     snapshot = int(run.taken.durability != "hot")
-    return Requeued(run.tx_id, run.token, move.queue, move.group, encode_event(move.event), undoable, undoing, snapshot)
+    return Requeued(run.tx_id, run.token, move.queue, move.group, encode_event(move.event), group, undoing, snapshot)
 
 
 def _sleeper(run: Run) -> Sleeper:
     move = run.move
     assert isinstance(move, Sleep)
-    undoable, undoing = _undo_of(run)
+    group, undoing = _undo_of(run)
     return Sleeper(
         tx_id=run.tx_id,
         token=run.token,
@@ -122,7 +122,7 @@ def _sleeper(run: Run) -> Sleeper:
         group=move.group,
         event=encode_event(move.event),
         note=move.note,
-        undoable=undoable,
+        undo_group=group,
         undoing=undoing,
     )
 
@@ -147,13 +147,13 @@ def _forked(run: Run) -> Forked:
 def _parked(run: Run) -> Parked:
     move = run.move
     assert isinstance(move, Park)
-    undoable, undoing = _undo_of(run) if run.state else (-1, "")
+    group, undoing = _undo_of(run) if run.state else ("", "")
     event = encode_event(move.event) if run.state else ""
-    return Parked(run.tx_id, run.token, move.reason, event, undoable, undoing)
+    return Parked(run.tx_id, run.token, move.reason, event, group, undoing)
 
 
-def _undo_of(run: Run) -> tuple[int, str]:
-    """Whether there is something to undo, and the status that undo has begun with."""
+def _undo_of(run: Run) -> tuple[str, str]:
+    """Where undoing would begin, and the status that undo has begun with."""
     transaction = run.transaction
     assert transaction is not None
-    return int(is_undoable(transaction)), transaction.undo.status if transaction.undo else ""
+    return undo_group(transaction), transaction.undo.status if transaction.undo else ""

@@ -10,7 +10,7 @@ import msgspec
 
 from datp.hotstore.store import Checkpointed, Result, Taken
 from datp.model.event import Event, encode_event
-from datp.model.next_move import Move, Verdict, is_undoable
+from datp.model.next_move import Move, Verdict, undo_group
 from datp.model.status import Status
 from datp.model.transaction import Transaction, encode_transaction
 from datp.steps.context import Context, Pending
@@ -145,7 +145,7 @@ class Run:
             self.tx_id,
             self.token,
             encode_event(Event(kind, self.at)),
-            int(is_undoable(transaction)),
+            undo_group(transaction),
             transaction.undo.status if transaction.undo else "",
         )
         state = encode_transaction(transaction)

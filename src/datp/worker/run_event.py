@@ -96,7 +96,11 @@ async def _run_one(move: RunStep, run: Run, here: Here, bench: Workbench) -> Mov
 
 def _check_interruption(run: Run) -> None:
     """What came between two steps: a verdict, a lost lease, the end of the node."""
-    if run.verdict is not None:
+    assert run.transaction is not None
+    if run.transaction.undo:
+        # It is ending already. A verdict that came before this was stored is told by the store.
+        run.verdict = None
+    elif run.verdict is not None:
         raise VerdictCame(run.verdict)
     if run.interrupted in ("lease", "shutdown"):
         raise Abandoned(run.interrupted)
@@ -140,7 +144,7 @@ def _joined(taken: Taken) -> Joined | None:
 def _stored_event(taken: Taken) -> Event:
     try:
         return decode_event(taken.event)
-    except ValueError:
+    except BrokenState:
         return Event("continue")
 
 
@@ -152,7 +156,7 @@ def _document(run: Run, bench: Workbench) -> bytes:
         _leave_to_parent(run, transaction, run.move)
         transaction.hand_over_output()
     state = encode_transaction(transaction)
-    if len(state) > bench.settings.state_bytes_max:
+    if len(state) > bench.settings.state_bytes_max and not transaction.undo:  # what was done must not stay half undone
         note = f"the state has {len(state)} bytes, more than state_bytes_max allows"
         run.move = Complete(Status.INTERNAL_ERROR, b"null", note)
         _leave_to_parent(run, transaction, run.move)

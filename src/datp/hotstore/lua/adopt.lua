@@ -76,14 +76,13 @@ return each(function(item, state)
   end
   if phase == 'sleeping' or phase == 'waiting' then
     local due = wakes_at > 0 and wakes_at or math.huge
-    if deadline > 0 and undoing ~= '1' then due = math.min(due, deadline) end
+    if deadline > 0 and not has(undoing) then due = math.min(due, deadline) end
     redis.call('ZADD', sleeping_key, due == math.huge and '+inf' or due, tx_id)
     if not parent then redis.call('ZADD', to_archive_key, now + evict_after_ms, tx_id) end
   end
-  local has_verdict = verdict and verdict ~= ''
-  if undoing ~= '1' and has_verdict then
+  if not has(undoing) and has(verdict) then
     redis.call('ZADD', deadlines_key, now, tx_id)
-  elseif undoing ~= '1' and deadline > 0 and phase ~= 'sleeping' and phase ~= 'waiting' then
+  elseif not has(undoing) and deadline > 0 and phase ~= 'sleeping' and phase ~= 'waiting' then
     redis.call('ZADD', deadlines_key, deadline, tx_id)
   end
   if phase == 'sleeping' or phase == 'waiting' then return {'OK', version} end

@@ -18,7 +18,7 @@ items
   group     where the parent goes on
   event     what is to be done then, JSON
   need      how many branches must succeed
-  undoable  1 when something was done that can be undone, else 0
+  undo_group  where undoing would begin, or '' when there is nothing to undo
   branches  of each: tx_id, type, pipeline_version, group, deadline_in_ms, state
 bodies
   state     the parent's document
@@ -32,7 +32,7 @@ refuses
   BRANCH_EXISTS  a branch of this id is there already
 ]]
 return each(function(item, state)
-  local tx_id, token, group, event, need, undoable, branches = read_item(item)
+  local tx_id, token, group, event, need, undo_group, branches = read_item(item)
   local refused, run = open_run(tx_id, token)
   if refused then return refused end
   local verdict = verdict_against(run, '')
@@ -70,7 +70,7 @@ return each(function(item, state)
   redis.call('DEL', join_key(tx_id))
   redis.call('HSET', join_key(tx_id), ':order', table.concat(order, ' '), unpack(join))
   redis.call('HSET', state_key(tx_id), 'phase', 'joining', 'group', group, 'event', event, 'version', version,
-    'sequence', version, 'token', '', 'ended', ended_by(token, 'OK', version), 'losses', 0, 'undoable', undoable,
+    'sequence', version, 'token', '', 'ended', ended_by(token, 'OK', version), 'losses', 0, 'undo_group', undo_group,
     'woken', '', 'joined', '', 'state', state)
   add(joining_key, now, tx_id)
   if not parent then notify(tx_id, 'waiting', version) end

@@ -30,7 +30,7 @@ refuses
 ]]
 local REPLY = {'owner', 'external_id', 'type', 'pipeline_version', 'phase', 'status', 'undoing', 'progress', 'output',
   'note', 'started_at', 'sequence', 'version', 'parent', 'wake_switch', 'notified_at'}
-local WHOLE = {'state', 'event', 'queue', 'group', 'token', 'losses', 'undoable', 'verdict', 'verdict_note', 'deadline',
+local WHOLE = {'state', 'event', 'queue', 'group', 'token', 'losses', 'undo_group', 'verdict', 'verdict_note', 'deadline',
   'webhook', 'durability', 'woken', 'joined', 'request_hash'}
 
 local function read_fields(tx_id, names, into)

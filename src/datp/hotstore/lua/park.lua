@@ -12,7 +12,7 @@ items
   token
   reason     a sentence for the operator
   event      where a retry goes on, JSON; '' keeps the stored one
-  undoable   1 when something was done that can be undone, else 0; -1 keeps what is stored
+  undo_group where undoing would begin, or '' when there is nothing to undo; counts with a document only
   undoing    the status that undo has begun with, or ''
 bodies
   state      the document; '' keeps the stored one
@@ -25,16 +25,16 @@ refuses
   STALE_TOKEN  somebody else runs it, or nobody
 ]]
 return each(function(item, state)
-  local tx_id, token, reason, event, undoable, undoing = read_item(item)
+  local tx_id, token, reason, event, undo_group, undoing = read_item(item)
   local refused, run = open_run(tx_id, token)
   if refused then return refused end
-  local verdict = undoable >= 0 and verdict_against(run, undoing)
+  local verdict = state ~= '' and verdict_against(run, undoing)
   if verdict then return verdict end
   -- A run that stores nothing leaves what it was given, for the one that a retry begins.
   if state == '' then run.joined = '' end
   close_run(tx_id, run)
   if undoing ~= '' then
-    redis.call('HSET', state_key(tx_id), 'undoing', '1')
+    redis.call('HSET', state_key(tx_id), 'undoing', undoing)
     redis.call('ZREM', deadlines_key, tx_id)
   end
   local version = park(tx_id, reason, 'running')
@@ -48,8 +48,8 @@ return each(function(item, state)
     also('state', state)
     also('woken', '')
     also('joined', '')
+    also('undo_group', undo_group)
   end
-  if undoable >= 0 then also('undoable', undoable) end
   redis.call('HSET', state_key(tx_id), unpack(fields))
   return {'OK', version}
 end)

@@ -15,16 +15,17 @@ items
 returns
   OK         version
   SAME       nothing changed
+  VERDICT    status, note: it is to end, and reports no more
 refuses
   NO_STATE     there is no such state
   STALE_TOKEN  somebody else runs it, or nobody
-  VERDICT      it is to end, and reports no more
 ]]
 return each(function(item)
   local tx_id, token, report = read_item(item)
   local refused, run = open_run(tx_id, token)
   if refused then return refused end
-  if run.verdict and run.verdict ~= '' then return refuse('VERDICT', run.verdict) end
+  local verdict = verdict_against(run, run.undoing or '')
+  if verdict then return verdict end
   local stored, parent, webhook = unpack(redis.call('HMGET', state_key(tx_id), 'progress', 'parent', 'webhook'))
   if stored == report then return {'SAME'} end
   local wants_reports = webhook and webhook ~= '' and cjson.decode(webhook).progress

@@ -16,7 +16,7 @@ items
   queue      in or out
   group      whose queue
   event      what is to be done, JSON
-  undoable   1 when something was done that can be undone, else 0
+  undo_group where undoing would begin, or '' when there is nothing to undo
   undoing    the status that undo has begun with, or ''
   snapshot   1 to have this state archived too
 bodies
@@ -30,7 +30,7 @@ refuses
   STALE_TOKEN  somebody else runs it, or nobody
 ]]
 return each(function(item, state)
-  local tx_id, token, queue, group, event, undoable, undoing, snapshot = read_item(item)
+  local tx_id, token, queue, group, event, undo_group, undoing, snapshot = read_item(item)
   local refused, run = open_run(tx_id, token)
   if refused then return refused end
   local verdict = verdict_against(run, undoing)
@@ -39,7 +39,7 @@ return each(function(item, state)
   close_run(tx_id, run)
   redis.call('HSET', state_key(tx_id), 'phase', 'queued', 'queue', queue, 'group', group, 'event', event,
     'version', version, 'sequence', version, 'token', '', 'ended', ended_by(token, 'OK', version), 'losses', 0,
-    'undoable', undoable, 'undoing', undoing ~= '' and '1' or '', 'woken', '', 'joined', '', 'state', state)
+    'undo_group', undo_group, 'undoing', undoing, 'woken', '', 'joined', '', 'state', state)
   if undoing ~= '' then remove(deadlines_key, tx_id) end
   if snapshot == 1 then add(to_archive_key, now, tx_id) end
   push(queue, group, tx_id)

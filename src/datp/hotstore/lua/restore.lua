@@ -52,11 +52,11 @@ return each(function(item, state)
   local tx = load_sleeper(tx_id)
   local wakes_at = redis.call('HGET', state_key(tx_id), 'wakes_at')
   wakes_at = wakes_at and tonumber(wakes_at) or math.huge
-  if tx.deadline ~= '' and tx.undoing ~= '1' then wakes_at = math.min(wakes_at, tonumber(tx.deadline)) end
+  if tx.deadline ~= '' and not has(tx.undoing) then wakes_at = math.min(wakes_at, tonumber(tx.deadline)) end
   redis.call('ZADD', sleeping_key, wakes_at == math.huge and '+inf' or wakes_at, tx_id)
   redis.call('ZADD', to_archive_key, now + evict_after_ms, tx_id)
   if then_do == 'due' then
-    if tx.deadline ~= '' and tonumber(tx.deadline) <= now and tx.undoing ~= '1' then
+    if tx.deadline ~= '' and tonumber(tx.deadline) <= now and not has(tx.undoing) then
       apply_verdict(tx_id, 'timeout', 'the deadline passed', cancel_grace_ms, true)
       return {'TIMEOUT'}
     end

@@ -23,7 +23,7 @@ items
   group       where it goes on
   event       what is to be done then, JSON
   note        why it sleeps, or ''
-  undoable    1 when something was done that can be undone, else 0
+  undo_group  where undoing would begin, or '' when there is nothing to undo
   undoing     the status that undo has begun with, or ''
 bodies
   state       the document
@@ -37,7 +37,7 @@ refuses
   STALE_TOKEN  somebody else runs it, or nobody
 ]]
 return each(function(item, state)
-  local tx_id, token, wake_in_ms, switch, seen, group, event, note, undoable, undoing = read_item(item)
+  local tx_id, token, wake_in_ms, switch, seen, group, event, note, undo_group, undoing = read_item(item)
   local refused, run = open_run(tx_id, token)
   if refused then return refused end
   local verdict = verdict_against(run, undoing)
@@ -48,7 +48,7 @@ return each(function(item, state)
   local deadline, parent = unpack(redis.call('HMGET', state_key(tx_id), 'deadline', 'parent'))
   redis.call('HSET', state_key(tx_id), 'phase', waits and 'waiting' or 'sleeping', 'group', group, 'event', event,
     'version', version, 'sequence', version, 'token', '', 'ended', ended_by(token, 'OK', version), 'losses', 0,
-    'wake_switch', switch, 'note', note, 'undoable', undoable, 'undoing', undoing ~= '' and '1' or '', 'woken', '',
+    'wake_switch', switch, 'note', note, 'undo_group', undo_group, 'undoing', undoing, 'woken', '',
     'joined', '', 'state', state)
   if undoing ~= '' or not deadline then deadline = '' end
   if undoing ~= '' then remove(deadlines_key, tx_id) end

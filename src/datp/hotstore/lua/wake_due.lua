@@ -27,7 +27,7 @@ returns
 local function wake_one(tx_id)
   local tx = load_sleeper(tx_id)
   if tx and (tx.phase == 'sleeping' or tx.phase == 'waiting') then
-    if tx.deadline ~= '' and tonumber(tx.deadline) <= now and tx.undoing ~= '1' then
+    if tx.deadline ~= '' and tonumber(tx.deadline) <= now and not has(tx.undoing) then
       -- A branch may have another verdict already, which is due as well.
       local verdict = apply_verdict(tx_id, 'timeout', 'the deadline passed', cancel_grace_ms, true)[2]
       return {tx_id, 'TIMEOUT', verdict}

@@ -27,13 +27,13 @@ writes
 -- The fields that an ending depends on; nil when there is no such state.
 local function load_ending(tx_id)
   local v = redis.call('HMGET', state_key(tx_id), 'phase', 'version', 'status', 'owner', 'type', 'group', 'queue',
-    'external_id', 'webhook', 'parent', 'deadline', 'switches', 'undoable', 'undoing', 'verdict', 'verdict_note', 'token',
+    'external_id', 'webhook', 'parent', 'deadline', 'switches', 'undo_group', 'undoing', 'verdict', 'verdict_note', 'token',
     'ended', 'joined')
   if not v[1] then return nil end
   return {
     phase = v[1], version = v[2] or '', status = v[3] or '', owner = v[4] or '', type = v[5] or '', group = v[6] or '',
     queue = v[7] or '', external_id = v[8] or '', webhook = v[9] or '', parent = v[10] or '', deadline = v[11] or '',
-    switches = v[12] or '', undoable = v[13] or '', undoing = v[14] or '', verdict = v[15] or '',
+    switches = v[12] or '', undo_group = v[13] or '', undoing = v[14] or '', verdict = v[15] or '',
     verdict_note = v[16] or '', token = v[17] or '', ended = v[18] or '', joined = v[19] or '',
   }
 end
@@ -67,7 +67,7 @@ end
 -- A live transaction that is at rest nowhere gets back into the out queue of its group.
 local function queue_out(tx_id, tx, event)
   local version = next_version(tx.version)
-  local fields = {'phase', 'queued', 'queue', 'out', 'version', version, 'sequence', version}
+  local fields = {'phase', 'queued', 'queue', 'out', 'group', tx.group, 'version', version, 'sequence', version}
   if event then
     fields[#fields + 1] = 'event'
     fields[#fields + 1] = event
@@ -79,11 +79,13 @@ end
 
 -- The verdict is enforced: at once where nothing has to be undone, else by a worker.
 conclude = function(tx_id, tx)
-  if tx.undoable ~= '1' then
+  if tx.undo_group == '' then
     if tx.joined == '1' then redis.call('DEL', join_key(tx_id)) end
     finish(tx_id, tx, tx.verdict, {'note', tx.verdict_note, 'output', 'null', 'joined', ''},
       cjson.encode({status = tx.verdict, note = tx.verdict_note, pipeline = tx.type}))
   else
+    -- Where it is now, nobody may be: it is undone where the first of it can be.
+    tx.group = tx.undo_group
     queue_out(tx_id, tx, '{"kind":"verdict","at":0}')
   end
 end
@@ -97,7 +99,7 @@ local function settle(parent_id, why)
   for branch_id in string.gmatch(order, '%S+') do
     if redis.call('HGET', join, branch_id) == '' then
       local phase, verdict, undoing = unpack(redis.call('HMGET', state_key(branch_id), 'phase', 'verdict', 'undoing'))
-      if phase and undoing ~= '1' and (not verdict or verdict == '') then
+      if phase and not has(undoing) and not has(verdict) then
         redis.call('HSET', state_key(branch_id), 'verdict', 'cancelled', 'verdict_note', why)
         redis.call('ZADD', deadlines_key, now, branch_id)
       end
@@ -113,9 +115,9 @@ count_branch = function(parent_id, branch_id, status, result)
   local won = redis.call('HINCRBY', join, ':won', status == 'success' and 1 or 0)
   local parent = load_ending(parent_id)
   if not parent or parent.phase ~= 'joining' then return end
-  if string.find(result, '"undo":[', 1, true) then
-    redis.call('HSET', state_key(parent_id), 'undoable', '1')
-    parent.undoable = '1'
+  if parent.undo_group == '' and string.find(result, '"undo":[', 1, true) then
+    redis.call('HSET', state_key(parent_id), 'undo_group', parent.group)
+    parent.undo_group = parent.group
   end
   if open == 0 then
     redis.call('HSET', state_key(parent_id), 'joined', '1')
@@ -152,7 +154,7 @@ local function apply_verdict(tx_id, status, note, grace_ms, enforce)
     return refuse('NO_STATE')
   end
   if tx.phase == 'complete' then return refuse('FINAL', tx.status) end
-  if tx.undoing == '1' then return refuse('UNDOING', tx.verdict) end
+  if has(tx.undoing) then return refuse('UNDOING', tx.undoing) end
   local had_verdict = tx.verdict ~= ''
   if had_verdict and not enforce then return {'ALREADY', tx.verdict} end
   if not had_verdict then

@@ -17,7 +17,7 @@ local function park(tx_id, reason, from)
     local stored, deadline, undoing, verdict = unpack(redis.call(
       'HMGET', state_key(tx_id), 'version', 'deadline', 'undoing', 'verdict'))
     -- Its deadline holds here too, also if it stood in sleepingZ's score until now.
-    if tonumber(deadline) and undoing ~= '1' and (verdict or '') == '' then
+    if tonumber(deadline) and not has(undoing) and not has(verdict) then
       redis.call('ZADD', deadlines_key, deadline, tx_id)
     end
     local version = next_version(tonumber(stored))

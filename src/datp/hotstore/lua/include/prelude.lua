@@ -18,6 +18,11 @@ else
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
+-- A field that was never written is false, one that was cleared is ''.
+local function has(value)
+  return value and value ~= ''
+end
+
 local function refuse(code, detail)
   return {code, detail or ''}
 end

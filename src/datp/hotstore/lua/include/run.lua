@@ -33,10 +33,13 @@ local function open_run(tx_id, token)
   return nil, {version = version, verdict = verdict, verdict_note = verdict_note, undoing = undoing, joined = joined}
 end
 
--- The verdict came first: the run may only go where the verdict leads (design 2: the first of them wins).
--- status: the final status that this write brings, or begins to undo with; '' for neither.
+-- The verdict came first: the run may only go where the verdict leads (design 2: the first of them wins). Once undoing
+-- has begun its status is fixed: a write that knows of none, or of another, was decided before, and came late.
+-- status: the final status that this write brings, or undoes for; '' for neither.
 local function verdict_against(run, status)
-  if run.verdict and run.verdict ~= '' and run.undoing ~= '1' and run.verdict ~= status then
+  if has(run.undoing) then
+    if run.undoing ~= status then return refuse('STALE_TOKEN', 'it undoes what was done, to end ' .. run.undoing) end
+  elseif has(run.verdict) and run.verdict ~= status then
     return {'VERDICT', run.verdict, run.verdict_note or ''}
   end
 end

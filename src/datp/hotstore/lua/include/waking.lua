@@ -28,7 +28,7 @@ local function wake(tx_id, tx, why)
   redis.call('ZREM', sleeping_key, tx_id)
   redis.call('ZREM', to_archive_key, tx_id)
   -- A verdict that a branch was given in its sleep is due already.
-  if tx.deadline ~= '' and tx.undoing ~= '1' and tx.verdict == '' then
+  if tx.deadline ~= '' and not has(tx.undoing) and tx.verdict == '' then
     redis.call('ZADD', deadlines_key, tx.deadline, tx_id)
   end
   push('in', tx.group, tx_id)
