@@ -135,11 +135,16 @@ async def run_under_kills(url: str, settings: Settings, total: int, every_s: flo
 
 
 async def longest_wait_s(redis: Redis, ids: list[TransactionId]) -> float:
-    """The longest time between two beginnings of steps of one transaction."""
+    """The longest time between two beginnings of steps of one transaction, for each crash that it met in between.
+
+    A run that is killed before its step wrote down that it began shows in the next one's attempt.
+    """
     longest = 0.0
     for tx_id in ids:
-        times = [float(line.split()[0]) for line in await redis.lrange(f"ledger:began:{tx_id}", 0, -1)]
-        longest = max([longest, *(later - earlier for earlier, later in itertools.pairwise(times))])
+        began = [line.split() for line in await redis.lrange(f"ledger:began:{tx_id}", 0, -1)]
+        for (earlier, _, attempt, _), (later, _, next_attempt, _) in itertools.pairwise(began):
+            crashes = max(1, int(next_attempt) - int(attempt))
+            longest = max(longest, (float(later) - float(earlier)) / crashes)
     return longest
 
 
