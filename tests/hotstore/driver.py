@@ -92,10 +92,11 @@ class Driver:
         webhook: str = "",
         owner: str = "acme",
         type: str = "order",
+        durability: str = "hot",
     ) -> Result:
         tx_id = tx_id or self.new_id(partition)
         item = Start(
-            tx_id, owner, external_id, request_hash, type, "1", group, deadline_in_ms, webhook, durability="hot"
+            tx_id, owner, external_id, request_hash, type, "1", group, deadline_in_ms, webhook, durability=durability
         )
         return await self._result("enqueue", [item], [b'{"flow":[]}'])
 
@@ -343,7 +344,28 @@ class Driver:
         item = Restored(archived.tx_id, number, fields, switches, then_do, name, value)
         return await self._result("restore", [item], [archived.fields["state"]])
 
-    async def adopt(self, archived: Archivable, version: int, *, queue: str = "", group: str = "") -> Result:
+    async def park_lost(self, tx_id: str, version: int) -> Result:
+        return await self._result("park_lost", [(tx_id, version, "SQL has lost it")])
+
+    async def join_branch(self, parent: str, branch: str, status: str = "success") -> Result:
+        return await self._result("join_branch", [(parent, branch, status, "{}")])
+
+    async def uncounted(self, parent: str, branch: Taken) -> None:
+        """The branch has ended, but the store lost that its parent counted it."""
+        assert (await self.complete(branch)).code == "OK"
+        join = self.key("join", tx_id=parent)
+        self.raw.hset(join, branch.tx_id, "")
+        self.raw.hincrby(join, ":open", 1)
+        self.raw.hincrby(join, ":won", -1)
+
+    async def tell_memory(self, *, evict_percent: int = 100, is_full: bool = False, holds_for_ms: int = 1_000) -> None:
+        async with self.store.turn() as turn:
+            for partition in range(self.store.partitions):
+                turn.tell_memory(partition, evict_percent=evict_percent, is_full=is_full, holds_for_ms=holds_for_ms)
+
+    async def adopt(
+        self, archived: Archivable, version: int, *, queue: str = "", group: str = "", owed: int = 0
+    ) -> Result:
         fields = {name: value.decode() for name, value in archived.fields.items()}
         item = Adopted(
             archived.tx_id,
@@ -356,6 +378,7 @@ class Driver:
             group or fields["group"],
             int(fields.get("deadline") or 0),
             int(fields.get("wakes_at") or 0),
+            owed,
         )
         return await self._result("adopt", [item], [archived.fields["state"]])
 

@@ -281,6 +281,8 @@ class Model:
             branch.deadline = branch.due = min(ends) if ends else None
             self.txs[branch_id] = branch
             self.push(branch, "in")
+            branch.archive_at = None if tx.archive_at is None else self.now
+        tx.archive_at = None if tx.archive_at is None else self.now + 1
         tx.phase, tx.event = "joining", JOINED
         tx.join = Join(need, {branch_id: "" for branch_id, _, _ in branches})
         return self.end_run("fork", tx)

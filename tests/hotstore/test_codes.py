@@ -559,6 +559,44 @@ async def _save(hot: Driver, version: str, definition: str, activate: int) -> Re
     return reply.value[0]
 
 
+@case("enqueue", "FULL")
+async def started_when_memory_is_full(hot: Driver) -> Result:
+    await hot.tell_memory(is_full=True)
+    return await hot.start()
+
+
+@case("park_lost", "OK")
+async def evicted_and_lost(hot: Driver) -> Result:
+    archived = await hot.evicted()
+    return await hot.park_lost(archived.tx_id, archived.version)
+
+
+@case("park_lost", "CHANGED")
+async def lost_but_evicted_anew(hot: Driver) -> Result:
+    archived = await hot.evicted()
+    return await hot.park_lost(archived.tx_id, archived.version - 1)
+
+
+@case("join_branch", "OK")
+async def branch_joined(hot: Driver) -> Result:
+    parent, [one, _] = await hot.joining()
+    await hot.uncounted(parent, one)
+    return await hot.join_branch(parent, one.tx_id)
+
+
+@case("join_branch", "ALREADY")
+async def branch_joined_twice(hot: Driver) -> Result:
+    parent, [one, _] = await hot.joining()
+    await hot.complete(one)
+    return await hot.join_branch(parent, one.tx_id)
+
+
+@case("join_branch", "NOT_JOINING")
+async def branch_joined_too_late(hot: Driver) -> Result:
+    run = await hot.running()
+    return await hot.join_branch(run.tx_id, hot.new_id())
+
+
 async def _load(hot: Driver, pipeline: str, version: str) -> Result:
     async with hot.store.turn() as turn:
         reply = turn.load_pipelines([(pipeline, version)])

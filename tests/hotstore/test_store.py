@@ -16,7 +16,7 @@ from datp.hotstore.scripts import scripts
 from datp.hotstore.store import Completion, Start, Store, Turn
 from datp.settings import Settings
 
-CHECKED: Final = sorted(set(scripts()) - {"open_store"})
+CHECKED: Final = sorted(set(scripts()) - {"open_store", "rename_store"})
 
 
 async def _call_anything(hot: Driver, script: str) -> Any:

@@ -23,7 +23,7 @@ NEWEST_LAST: Final = frozenset({"in", "to_archive"})
 
 FIELDS: Final = (
     "tx_id", "score", "reason", "owner", "type", "phase", "status", "external_id", "started_at", "sequence", "note",
-    "undoing", "parent", "wake_switch", "group",
+    "undoing", "parent", "wake_switch", "group", "untold",
 )  # fmt: skip
 """As list_place gives them."""
 
@@ -204,7 +204,7 @@ def _listed(row: Sequence[Any], place: str) -> Listed | None:
     reason = msgspec.json.decode(entry["reason"])["reason"] if entry["reason"] else ""
     if entry["parent"] or not (entry["phase"] or reason):
         return None
-    phase = Phase(entry["phase"] or Phase.EXCEPTION)
+    phase = Phase.RUNNING if entry["untold"] else Phase(entry["phase"] or Phase.EXCEPTION)
     status = Status(entry["status"]) if phase == Phase.COMPLETE else STATUS_OF_PHASE[phase]
     undoing = phase != Phase.COMPLETE and bool(entry["undoing"])
     wakes_at = _number(entry["score"]) if place == "sleeping" else 0

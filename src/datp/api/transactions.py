@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from datp.definitions import Definitions
-from datp.errors import BadRequest, BrokenState, Conflict, InvalidId, NotFound, TooLarge
+from datp.errors import BadRequest, BrokenState, Conflict, InvalidId, NotFound, StoreFull, TooLarge
 from datp.hotstore.store import Found, Result, Start, Store
 from datp.model.event import decode_event
 from datp.model.flow import FlowEntry
@@ -101,13 +101,13 @@ class Transactions:
 
     async def start_batch(
         self, owner: str, requests: Sequence[StartRequest]
-    ) -> list[Started | BadRequest | NotFound | Conflict]:
+    ) -> list[Started | BadRequest | NotFound | Conflict | StoreFull]:
         """A result for each, in order; one that is refused doesn't hurt the others."""
         most = self._store.settings.starts_per_call_max
         if len(requests) > most:
             raise TooLarge(f"{len(requests)} transactions are more than starts_per_call_max ({most}) allows")
         checked_owner = parse_owner(owner)
-        results: list[Started | BadRequest | NotFound | Conflict | None] = [None] * len(requests)
+        results: list[Started | BadRequest | NotFound | Conflict | StoreFull | None] = [None] * len(requests)
         items: list[Start] = []
         states: list[bytes] = []
         places: list[int] = []
@@ -433,7 +433,7 @@ def _start_item(
     )
 
 
-def _started(item: Start, result: Result) -> Started | Conflict:
+def _started(item: Start, result: Result) -> Started | Conflict | StoreFull:
     if result.code in ("OK", "ALREADY"):
         return Started(TransactionId(item.tx_id))
     if result.code == "DUPLICATE":
@@ -443,4 +443,6 @@ def _started(item: Start, result: Result) -> Started | Conflict:
             f"The externalId {item.external_id!r} belongs to {result.text}, which a different request started",
             reason=result.code,
         )
+    if result.code == "FULL":
+        return StoreFull("The store's memory budget is used up: nothing new starts until something has left memory")
     return Conflict(f"The transaction was refused: {result.code} {result.text}", reason=result.code)

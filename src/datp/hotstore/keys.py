@@ -33,7 +33,8 @@ KEYS: Final = (
         "metaH:{p}",
         "hash",
         "who the store is: identity (store id, epoch, partitions, schema), clock (`held` under simulation);"
-        " renewed_at, grace_until and grace_for for reaping",
+        " renewed_at, grace_until and grace_for for reaping; evict_percent, evict_until and full_until for the memory"
+        " budget",
         "for ever",
     ),
     Key(

@@ -157,6 +157,7 @@ class Adopted(msgspec.Struct, array_like=True, frozen=True):
     group: str
     deadline: int
     wakes_at: int
+    owed: int = 0
 
 
 class ArchiveAck(msgspec.Struct, array_like=True, frozen=True):
@@ -240,6 +241,8 @@ class Archivable(msgspec.Struct):
     fields: dict[str, bytes]
     switches: dict[str, bytes]
     join: dict[str, bytes]
+    is_owed: bool = False
+    """A webhook is still to be delivered."""
 
 
 class ToArchive(msgspec.Struct):
@@ -465,6 +468,19 @@ class Turn:
     def adopt(self, items: Sequence[Adopted], states: Sequence[bytes]) -> Reply[list[Result]]:
         return self._spread("adopt", items, states)
 
+    def park_lost(self, items: Sequence[tuple[str, int, str]]) -> Reply[list[Result]]:
+        """tx_id, version, reason."""
+        return self._spread("park_lost", items)
+
+    def join_branch(self, items: Sequence[tuple[str, str, str, str]]) -> Reply[list[Result]]:
+        """tx_id of the parent, branch_id, status, result."""
+        return self._spread("join_branch", items)
+
+    def tell_memory(self, partition: int, *, evict_percent: int, is_full: bool, holds_for_ms: int) -> Reply[int]:
+        given = {"evict_percent": evict_percent, "is_full": int(is_full), "holds_for_ms": holds_for_ms}
+        call = self._call("tell_memory", partition, given)
+        return Reply([call], lambda replies: int(replies[0][0]))
+
     def next_webhooks(self, partition: int, want: int, acknowledged: Sequence[WebhookAck]) -> Reply[ToSend]:
         call = self._call("next_webhooks", partition, {"want": want}, acknowledged)
         return Reply([call], lambda replies: _to_send(replies[0]))
@@ -480,6 +496,10 @@ class Turn:
             return found.decode()
 
         return Reply([call], decode)
+
+    def rename_store(self, partition: int, identity: str, clock: str) -> Reply[str]:
+        call = self._call("rename_store", partition, {"identity": identity, "clock": clock})
+        return Reply([call], lambda replies: str(replies[0][0].decode()))
 
     def register_node(self, node: str, record: str) -> Reply[int]:
         """An empty record takes the node off the list."""
@@ -695,7 +715,10 @@ def _swept(reply: list[Any]) -> Swept:
 
 def _to_archive(reply: list[Any]) -> ToArchive:
     has_role, acknowledged, rows = reply
-    claimed = [Archivable(row[0].decode(), int(row[1]), _pairs(row[2]), _pairs(row[3]), _pairs(row[4])) for row in rows]
+    claimed = [
+        Archivable(row[0].decode(), int(row[1]), _pairs(row[2]), _pairs(row[3]), _pairs(row[4]), bool(row[5]))
+        for row in rows
+    ]
     return ToArchive(bool(has_role), _results(acknowledged), claimed)
 
 

@@ -31,6 +31,9 @@ class Reply(msgspec.Struct, frozen=True, rename="camel"):
 def reply_from(tx_id: str, fields: Mapping[str, bytes], parked: bytes = b"") -> Reply:
     """The reply, from the fields of the hash; times are the store's."""
     phase = Phase(_text(fields, "phase"))
+    if fields.get("untold"):
+        # Durability journal: it has ended, but nobody is told before SQL holds that.
+        phase, fields = Phase.RUNNING, {**fields, "output": b"", "note": b"", "undoing": b""}
     status = Status(_text(fields, "status")) if phase == Phase.COMPLETE else STATUS_OF_PHASE[phase]
     undoing = phase != Phase.COMPLETE and bool(_text(fields, "undoing"))
     note = _text(fields, "note")

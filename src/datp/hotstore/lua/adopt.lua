@@ -4,7 +4,7 @@ adopt: what SQL holds replaces what the store has, because SQL is ahead: the sto
 
 includes
   queue
-  notify
+  telling
 writes
   state
   switches
@@ -34,6 +34,7 @@ items
   group      whose queue
   deadline   0 for none
   wakes_at   0 for none
+  owed       1: its end was never told by webhook
 bodies
   state      the document
 returns
@@ -42,7 +43,7 @@ refuses
   OLDER      the version in the store, which is not older
 ]]
 return each(function(item, state)
-  local tx_id, version, fields, switches, join, phase, queue, group, deadline, wakes_at = read_item(item)
+  local tx_id, version, fields, switches, join, phase, queue, group, deadline, wakes_at, owed = read_item(item)
   local old_phase, old_version, old_queue, old_group =
     unpack(redis.call('HMGET', state_key(tx_id), 'phase', 'version', 'queue', 'group'))
   local held = old_version or redis.call('HGET', evicted_key, tx_id)
@@ -71,7 +72,8 @@ return each(function(item, state)
   end
   if phase == 'complete' then
     redis.call('PEXPIRE', state_key(tx_id), state_ttl_ms)
-    notify(tx_id, redis.call('HGET', state_key(tx_id), 'status'), version)
+    local status, webhook = unpack(redis.call('HMGET', state_key(tx_id), 'status', 'webhook'))
+    tell_end(tx_id, owed == 1 and webhook, status, version)
     return {'OK', version}
   end
   if phase == 'sleeping' or phase == 'waiting' then

@@ -31,10 +31,12 @@ returns
   DUPLICATE         the txId that the same request started
 refuses
   EXTERNAL_ID_TAKEN  the txId that a different request started with this externalId
+  FULL               until when the store's memory budget keeps it from starting anything new
 ]]
 -- Asked once per call: an id that was evicted may be started again only by a very late repetition.
 local NOTHING_MORE = {}
 local any_evicted = redis.call('HLEN', evicted_key) > 0
+local full_until = tonumber(redis.call('HGET', meta_key, 'full_until') or 0)
 return each(function(item, state)
   local tx_id, owner, external_id, request_hash, type, pipeline_version, group, deadline_in_ms, webhook, durability =
     read_item(item)
@@ -53,6 +55,7 @@ return each(function(item, state)
       return refuse('EXTERNAL_ID_TAKEN', first)
     end
   end
+  if full_until > now then return refuse('FULL', text_of(full_until)) end
   local more = NOTHING_MORE
   if webhook ~= '' or external_id ~= '' or deadline_in_ms > 0 or durability ~= 'hot' then
     more = {'durability', durability, 'webhook', webhook, 'external_id', external_id, 'request_hash', request_hash}

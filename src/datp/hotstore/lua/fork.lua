@@ -12,6 +12,7 @@ writes
   join
   joining
   deadlines
+  to_archive
 items
   tx_id
   token
@@ -44,6 +45,8 @@ return each(function(item, state)
   local owner, deadline, durability, parent =
     unpack(redis.call('HMGET', state_key(tx_id), 'owner', 'deadline', 'durability', 'parent'))
   close_run(tx_id, run)
+  -- A parent is in SQL no sooner than its branches: without them it would wait for ever once the store was lost.
+  local snapshot = has(durability) and durability ~= 'hot' or redis.call('ZSCORE', to_archive_key, tx_id)
   local join = {':need', need, ':open', #branches, ':won', 0}
   local order = {}
   for place, branch in ipairs(branches) do
@@ -64,6 +67,7 @@ return each(function(item, state)
       add(deadlines_key, ends_at, branch_id)
     end
     redis.call('HSET', state_key(branch_id), unpack(fields))
+    if snapshot then add(to_archive_key, now, branch_id) end
     push('in', branch_group, branch_id)
     count('branch-started|' .. owner .. '|' .. type .. '|' .. branch_group)
   end
@@ -72,6 +76,7 @@ return each(function(item, state)
   redis.call('HSET', state_key(tx_id), 'phase', 'joining', 'group', group, 'event', event, 'version', version,
     'sequence', version, 'token', '', 'ended', ended_by(token, 'OK', version), 'losses', 0, 'undo_group', undo_group,
     'woken', '', 'joined', '', 'state', state)
+  if snapshot then add(to_archive_key, now + 1, tx_id) end
   add(joining_key, now, tx_id)
   if not parent then notify(tx_id, 'waiting', version) end
   return {'OK', version}

@@ -29,7 +29,7 @@ refuses
   EVICTED    the version that SQL holds
 ]]
 local REPLY = {'owner', 'external_id', 'type', 'pipeline_version', 'phase', 'status', 'undoing', 'progress', 'output',
-  'note', 'started_at', 'sequence', 'version', 'parent', 'wake_switch', 'notified_at'}
+  'note', 'started_at', 'sequence', 'version', 'parent', 'wake_switch', 'notified_at', 'untold'}
 local WHOLE = {'state', 'event', 'queue', 'group', 'token', 'losses', 'undo_group', 'verdict', 'verdict_note', 'deadline',
   'webhook', 'durability', 'woken', 'joined', 'request_hash'}
 
@@ -46,7 +46,7 @@ end
 
 return each(function(item)
   local tx_id = read_item(item)
-  local phase, status, webhook = unpack(redis.call('HMGET', state_key(tx_id), 'phase', 'status', 'webhook'))
+  local phase, untold, webhook = unpack(redis.call('HMGET', state_key(tx_id), 'phase', 'untold', 'webhook'))
   if not phase then
     local version = redis.call('HGET', evicted_key, tx_id)
     if version then return refuse('EVICTED', version) end
@@ -57,7 +57,7 @@ return each(function(item)
   if phase == 'complete' and redis.call('PTTL', state_key(tx_id)) >= 0 then
     redis.call('PEXPIRE', state_key(tx_id), state_ttl_ms)
   end
-  if mark_replied == 1 and phase == 'complete' then
+  if mark_replied == 1 and phase == 'complete' and not has(untold) then
     redis.call('HSETNX', state_key(tx_id), 'notified_at', now)
     if webhook and webhook ~= '' and cjson.decode(webhook).pollCancels then
       redis.call('DEL', webhook_key(tx_id))

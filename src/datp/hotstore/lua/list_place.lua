@@ -18,12 +18,12 @@ args
   count
 returns
   now, and of each: tx_id, score, reason, owner, type, phase, status, external_id, started_at, sequence, note, undoing,
-  parent, wake_switch, group
+  parent, wake_switch, group, untold
 ]]
 local SETS = {running = running_key, sleeping = sleeping_key, joining = joining_key, exceptions = exceptions_key,
   to_archive = to_archive_key}
 local BRIEF = {'owner', 'type', 'phase', 'status', 'external_id', 'started_at', 'sequence', 'note', 'undoing', 'parent',
-  'wake_switch', 'group'}
+  'wake_switch', 'group', 'untold'}
 local last = offset + count - 1
 local listed = {}
 local function list(tx_id, score)

@@ -2,12 +2,15 @@
 --[[
 next_to_archive: what SQL has stored is acknowledged, and the next states are claimed, by one archiver at a time.
 
-An acknowledgement names the version that was stored: only that one is unmarked, given its TTL, or evicted.
+An acknowledgement names the version that was stored: only that one is unmarked, given its TTL, or evicted; and where
+the client is told only what SQL holds, it is told now.
 
 includes
   parking
+  telling
 reads
   join
+  webhook
 writes
   state
   switches
@@ -27,7 +30,8 @@ items
   version    the version that SQL stored
   evict      1: a sleeper may leave memory now
 returns
-  1 if this node has the role; a result per acknowledgement; and of each claimed: tx_id, version, fields, switches, join
+  1 if this node has the role; a result per acknowledgement; and of each claimed: tx_id, version, fields, switches,
+  join, 1 if a webhook is owed
   OK         unmarked; a final one has its TTL
   EVICTED    the sleeper has left memory
   CHANGED    it has a newer version, which stays marked
@@ -35,7 +39,8 @@ returns
 ]]
 local acknowledged = each(function(item)
   local tx_id, version, evict = read_item(item)
-  local phase, stored, parent = unpack(redis.call('HMGET', state_key(tx_id), 'phase', 'version', 'parent'))
+  local phase, stored, parent, untold, status, webhook = unpack(redis.call(
+    'HMGET', state_key(tx_id), 'phase', 'version', 'parent', 'untold', 'status', 'webhook'))
   if not phase then
     redis.call('ZREM', to_archive_key, tx_id)
     return {'GONE'}
@@ -47,6 +52,10 @@ local acknowledged = each(function(item)
   redis.call('ZREM', to_archive_key, tx_id)
   if phase == 'complete' then
     redis.call('PEXPIRE', state_key(tx_id), state_ttl_ms)
+    if has(untold) then
+      redis.call('HSET', state_key(tx_id), 'untold', '', 'sequence', stored)
+      tell_end(tx_id, webhook, status, stored)
+    end
   elseif (phase == 'sleeping' or phase == 'waiting') and evict == 1 and not parent then
     redis.call('DEL', state_key(tx_id), switches_key(tx_id))
     redis.call('HSET', evicted_key, tx_id, stored)
@@ -69,7 +78,7 @@ local function read_whole(tx_id)
     return found.err and {} or found
   end
   return redis.call('HGET', state_key(tx_id), 'version'), redis.call('HGETALL', state_key(tx_id)),
-    beside(switches_key(tx_id)), beside(join_key(tx_id))
+    beside(switches_key(tx_id)), beside(join_key(tx_id)), redis.call('EXISTS', webhook_key(tx_id))
 end
 
 local first, second = holder(archive_lock1_key), holder(archive_lock2_key)
@@ -82,14 +91,14 @@ elseif granted then
   hold(archive_lock1_key, archive_lock1_ms)
   hold(archive_lock2_key, archive_lock2_ms)
   for _, tx_id in ipairs(redis.call('ZRANGEBYSCORE', to_archive_key, '-inf', now, 'LIMIT', 0, want)) do
-    local fine, version, fields, switches, join_fields = pcall(read_whole, tx_id)
+    local fine, version, fields, switches, join_fields, owed = pcall(read_whole, tx_id)
     if not fine then
       -- Otherwise it would come first, and raise, every time.
       redis.call('ZREM', to_archive_key, tx_id)
       park(tx_id, 'it can\'t be archived: its state can\'t be read', 'to_archive')
     elseif version then
       redis.call('ZADD', to_archive_key, now + archive_claim_ms, tx_id)
-      claimed[#claimed + 1] = {tx_id, version, fields, switches, join_fields}
+      claimed[#claimed + 1] = {tx_id, version, fields, switches, join_fields, owed}
     else
       redis.call('ZREM', to_archive_key, tx_id)
     end

@@ -22,6 +22,12 @@ refuses
   FINAL              the transaction has ended
   TOO_MANY_SWITCHES  it has switches_max of them
 ]]
+-- One that is not told yet is not told here either.
+local function final_status(tx_id)
+  local status, untold = unpack(redis.call('HMGET', state_key(tx_id), 'status', 'untold'))
+  return has(untold) and '' or status
+end
+
 return each(function(item)
   local tx_id, name, value = read_item(item)
   local tx = load_sleeper(tx_id)
@@ -30,6 +36,6 @@ return each(function(item)
     if evicted_version then return refuse('EVICTED', evicted_version) end
     return refuse('NO_STATE')
   end
-  if tx.phase == 'complete' then return refuse('FINAL', redis.call('HGET', state_key(tx_id), 'status')) end
+  if tx.phase == 'complete' then return refuse('FINAL', final_status(tx_id)) end
   return put_switch(tx_id, tx, name, value, switches_max)
 end)

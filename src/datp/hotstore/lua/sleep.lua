@@ -36,6 +36,9 @@ refuses
   NO_STATE     there is no such state
   STALE_TOKEN  somebody else runs it, or nobody
 ]]
+-- As memory fills, they leave it sooner.
+local percent, until_ms = unpack(redis.call('HMGET', meta_key, 'evict_percent', 'evict_until'))
+if tonumber(until_ms or 0) > now then evict_after_ms = math.floor(evict_after_ms * percent / 100) end
 return each(function(item, state)
   local tx_id, token, wake_in_ms, switch, seen, group, event, note, undo_group, undoing = read_item(item)
   local refused, run = open_run(tx_id, token)

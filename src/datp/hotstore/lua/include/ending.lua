@@ -4,9 +4,8 @@ ending: a transaction gets its final status, or its verdict; a branch is counted
 includes
   batch
   count
-  notify
   queue
-  webhook
+  telling
 reads
   evicted
 writes
@@ -28,13 +27,14 @@ writes
 local function load_ending(tx_id)
   local v = redis.call('HMGET', state_key(tx_id), 'phase', 'version', 'status', 'owner', 'type', 'group', 'queue',
     'external_id', 'webhook', 'parent', 'deadline', 'switches', 'undo_group', 'undoing', 'verdict', 'verdict_note', 'token',
-    'ended', 'joined')
+    'ended', 'joined', 'durability', 'untold')
   if not v[1] then return nil end
   return {
     phase = v[1], version = v[2] or '', status = v[3] or '', owner = v[4] or '', type = v[5] or '', group = v[6] or '',
     queue = v[7] or '', external_id = v[8] or '', webhook = v[9] or '', parent = v[10] or '', deadline = v[11] or '',
     switches = v[12] or '', undo_group = v[13] or '', undoing = v[14] or '', verdict = v[15] or '',
     verdict_note = v[16] or '', token = v[17] or '', ended = v[18] or '', joined = v[19] or '',
+    durability = v[20] or '', untold = v[21] or '',
   }
 end
 
@@ -44,19 +44,20 @@ local conclude, count_branch
 -- `written` are further fields to be stored in the same command: the document, the output, the note.
 local function finish(tx_id, tx, status, written, branch_result)
   local version = next_version(tx.version)
+  -- With durability journal the client is told when SQL holds it: until then the sequence, and so the reply, stays.
+  local is_told = tx.durability ~= 'journal' or tx.parent ~= ''
   redis.call('HSET', state_key(tx_id),
-    'phase', 'complete', 'status', status, 'version', version, 'sequence', version, 'token', '', 'event', '',
-    unpack(written))
+    'phase', 'complete', 'status', status, 'version', version, 'token', '', 'event', '',
+    is_told and 'sequence' or 'untold', is_told and version or '1', unpack(written))
   if tx.deadline ~= '' or tx.verdict ~= '' then remove(deadlines_key, tx_id) end
   if tx.switches == '1' then redis.call('DEL', switches_key(tx_id)) end
   if tx.external_id ~= '' then
     redis.call('PEXPIRE', external_id_key(tx.owner, tx.external_id), external_id_period_ms)
   end
-  add(to_archive_key, now + archive_delay_ms, tx_id)
+  add(to_archive_key, is_told and now + archive_delay_ms or now, tx_id)
   if tx.parent == '' then
     count('completed|' .. status .. '|' .. tx.owner .. '|' .. tx.type .. '|' .. tx.group)
-    if tx.webhook ~= '' then owe_webhook(tx_id, 'transaction.completed') end
-    notify(tx_id, status, version)
+    if is_told then tell_end(tx_id, tx.webhook, status, version) end
   else
     count('branch-completed|' .. status .. '|' .. tx.owner .. '|' .. tx.type .. '|' .. tx.group)
     count_branch(tx.parent, tx_id, status, branch_result)
@@ -153,7 +154,7 @@ local function apply_verdict(tx_id, status, note, grace_ms, enforce)
     if version then return {'EVICTED', version} end
     return refuse('NO_STATE')
   end
-  if tx.phase == 'complete' then return refuse('FINAL', tx.status) end
+  if tx.phase == 'complete' then return refuse('FINAL', has(tx.untold) and '' or tx.status) end
   if has(tx.undoing) then return refuse('UNDOING', tx.undoing) end
   local had_verdict = tx.verdict ~= ''
   if had_verdict and not enforce then return {'ALREADY', tx.verdict} end
