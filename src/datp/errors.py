@@ -12,6 +12,10 @@
     │   ├── StoreUnreachable   no connection, or it was cut; it may be tried again
     │   ├── StoreLost          the store that answers is not the one that this node knows
     │   └── StoreFull          the store is at its memory limit and takes no new work
+    ├── DatabaseError          the database of the archive could not answer, or would not
+    │   ├── DatabaseUnreachable  no connection, or it can't do it now; it may be tried again
+    │   └── DatabaseRefused    it will not get better by itself
+    │       └── RowsRefused    some rows can't be stored, whoever tries; the others were
     ├── StartRefused           this node cannot run as it is configured
     └── BrokenState            a stored document cannot be read
 
@@ -112,6 +116,41 @@ class StoreFull(StoreError):
     """The store is at its memory limit and takes no new work; what runs can still finish."""
 
     code = "store-full"
+
+
+class DatabaseError(DatpError):
+    """The database of the archive could not answer, or would not."""
+
+    code = "database-error"
+    http_status = 503
+    exit_code = 5
+
+
+class DatabaseUnreachable(DatabaseError):
+    """No connection, it was cut, or the database can't do it now; whether the call was executed is not known."""
+
+    code = "database-unreachable"
+
+
+class DatabaseRefused(DatabaseError):
+    """It will not get better by itself: another schema, another store, a replaced one, no permission."""
+
+    code = "database-refused"
+
+
+class RowsRefused(DatabaseRefused):
+    """Some rows can't be stored, whoever tries: too large, or with a text that the database doesn't take."""
+
+    code = "rows-refused"
+
+    def __init__(
+        self, sentence: str, *, refused: dict[str, str] | None = None, held: dict[str, int] | None = None
+    ) -> None:
+        super().__init__(sentence)
+        self.refused = refused or {}
+        """tx_id → why; the others of the same call were stored."""
+        self.held = held or {}
+        """What the call would have returned for the others."""
 
 
 class StartRefused(DatpError):

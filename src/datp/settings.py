@@ -21,7 +21,7 @@ from datp.model.values import printable, shown
 VALUE_MAX: Final = DURATION_MAX_MS
 """Of a number: more than that is a mistake, or doesn't fit where the store keeps it."""
 
-SECRET: Final = frozenset({"store_url"})
+SECRET: Final = frozenset({"store_url", "database_url"})
 """Settings whose values are not shown."""
 
 
@@ -39,6 +39,11 @@ class Settings(Limits, _Origin):
     store_url: str = setting("", "URL", "empty: `datp dev` brings its own; redis://, rediss:// or unix://")
     store_timeout_ms: int = setting(5_000, "ms", "a script takes milliseconds; a silent server is a lost one")
     partitions: int = setting(8, "partitions", "of a new store; it can't be changed later, so it leaves room to grow")
+
+    # ── the archive
+    database_url: str = setting("", "URL", "empty: nothing is archived; sqlite:///, postgresql:// or mariadb://")
+    database_timeout_ms: int = setting(30_000, "ms", "a batch takes milliseconds, but a busy disk may hold it up")
+    database_connections_max: int = setting(4, "connections", "of one process; servers have some hundred for everybody")
 
     # ── the node
     node_group: str = setting("main", "name", "the group that `datp dev` and the examples use")

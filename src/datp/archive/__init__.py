@@ -1,0 +1,1 @@
+"""The archive: state goes to SQL, and comes back."""

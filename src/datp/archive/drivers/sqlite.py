@@ -1,0 +1,185 @@
+"""SQLite: one connection that writes and a few that read, each with a thread of its own."""
+
+import asyncio
+import contextlib
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
+
+from datp.archive.queries import Dialect, Query
+from datp.errors import DatabaseError, DatabaseRefused, DatabaseUnreachable, RowsRefused
+from datp.settings import Settings
+
+T = TypeVar("T")
+
+CHECKPOINT_PAGES: Final = 10_000
+"""Of the write-ahead log: pages that are written often, such as those of indexes, go to the file once per 40 MB."""
+
+CACHE_KIB: Final = 65_536
+"""For the connection that writes: the pages to which its indexes are being appended."""
+
+STATEMENTS: Final = 256
+"""Prepared ones that a connection keeps: all of ours."""
+
+PASSES: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_INTERRUPT"})
+"""Errors that another try may not have."""
+
+
+def open_driver(url: str, settings: Settings) -> "SqliteDriver":
+    return SqliteDriver(path_of(url), settings)
+
+
+def path_of(url: str) -> Path:
+    """sqlite:///relative/path and sqlite:////absolute/path, as others write it."""
+    return Path(unquote(url.partition("://")[2].removeprefix("/")))
+
+
+class SqliteDriver:
+    """A file, and the connections to it."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self._path = path.absolute()
+        self._timeout_ms = settings.database_timeout_ms
+        self._readers_max = settings.database_connections_max
+        self._writer: _Connection | None = None
+        self._turn = asyncio.Lock()
+        """SQLite has one writer; who waits here waits in order, which its own busy handler doesn't promise."""
+        self._slots = asyncio.Semaphore(self._readers_max)
+        self._idle: list[_Connection] = []
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator["_Connection"]:
+        async with self._slots:
+            if self._writer is None:
+                async with self._turn:
+                    # It makes the file, and the write-ahead log, which readers can't.
+                    await self._open_writer()
+            connection = self._idle.pop() if self._idle else await self._connect(writes=False)
+            try:
+                yield connection
+            finally:
+                self._idle.append(connection)
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator["_Connection"]:
+        async with self._turn:
+            connection = await self._open_writer()
+            await connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                await connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(DatabaseError):  # it has ended already: the disk is full, for one
+                    await asyncio.shield(connection.execute("ROLLBACK"))
+                raise
+
+    async def close(self) -> None:
+        async with self._turn:
+            connections = [*self._idle, *([self._writer] if self._writer else [])]
+            self._idle, self._writer = [], None
+            for connection in connections:
+                await connection.close()
+
+    async def _open_writer(self) -> "_Connection":
+        if self._writer is None:
+            self._writer = await self._connect(writes=True)
+        return self._writer
+
+    async def _connect(self, *, writes: bool) -> "_Connection":
+        connection = _Connection(self._path)
+        try:
+            await connection.open(self._timeout_ms, writes=writes)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+
+class _Connection:
+    """A connection and its thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sqlite")
+        self._connection: sqlite3.Connection
+
+    async def open(self, timeout_ms: int, *, writes: bool) -> None:
+        await self._in_thread(lambda: self._open(timeout_ms, writes))
+
+    async def close(self) -> None:
+        def close() -> None:
+            with contextlib.suppress(AttributeError):  # it was never opened
+                self._connection.close()
+
+        await self._in_thread(close)
+        self._thread.shutdown(wait=False)
+
+    async def rows(self, query: Query, **values: Any) -> list[tuple[Any, ...]]:
+        given = _in_order(query, values)
+        return await self._in_thread(lambda: self._connection.execute(query.text, given).fetchall())
+
+    async def run(self, query: Query, **values: Any) -> int:
+        given = _in_order(query, values)
+        return await self._in_thread(lambda: self._connection.execute(query.text, given).rowcount)
+
+    async def run_many(self, query: Query, rows: Sequence[Sequence[Any]]) -> int | None:
+        return await self._in_thread(lambda: self._connection.executemany(query.text, rows).rowcount)
+
+    async def execute(self, statement: str) -> None:
+        await self._in_thread(lambda: self._connection.execute(statement))
+
+    def _open(self, timeout_ms: int, writes: bool) -> None:
+        if not self._path.parent.is_dir():
+            raise DatabaseRefused(
+                f"There is no directory {self._path.parent} for the archive {self._path.name};"
+                " an absolute path has four slashes: sqlite:////var/lib/datp/archive.sqlite"
+            )
+        self._connection = sqlite3.connect(
+            self._path,
+            timeout=timeout_ms / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=STATEMENTS,
+        )
+        for pragma in (
+            ("journal_mode=WAL", "synchronous=FULL", f"cache_size=-{CACHE_KIB}", "temp_store=MEMORY",
+             f"wal_autocheckpoint={CHECKPOINT_PAGES}")
+            if writes
+            # What `ping` tells of is what the writer has.
+            else ("query_only=ON", "synchronous=FULL", "temp_store=MEMORY")
+        ):  # fmt: skip
+            self._connection.execute(f"PRAGMA {pragma}").fetchall()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        def done() -> T:
+            with _our_errors():
+                return work()
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, done)
+
+
+def _in_order(query: Query, values: dict[str, Any]) -> list[Any]:
+    return [json.dumps(list(values[name])) if name in query.lists else values[name] for name in query.names]
+
+
+@contextlib.contextmanager
+def _our_errors() -> Iterator[None]:
+    """What sqlite3 raises is raised as one of ours."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError) as error:
+        raise RowsRefused(f"SQLite refuses a row: {error}") from None
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise RowsRefused(f"SQLite can't hold a value: {error}") from None
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if "_".join(name.split("_")[:2]) in PASSES:
+            raise DatabaseUnreachable(f"SQLite can't do it now: {error}") from None
+        raise DatabaseRefused(f"SQLite refuses it: {error}") from None

@@ -1,0 +1,54 @@
+"""States for the tests of the archive."""
+
+from random import Random
+from typing import Any
+
+from datp.archive.record import ArchivedState, archived_state
+from datp.model.ids import Partition, new_transaction_id
+
+STORE_ID = "0123456789ab"
+PARTITIONS = 2
+NOW_MS = 1_800_000_000_000
+
+_chance = Random(7)
+
+
+def tx_id(number: int, partition: int = 0) -> str:
+    return new_transaction_id(Partition(partition), NOW_MS + number, number)
+
+
+def made(
+    number: int = 0,
+    *,
+    version: int = NOW_MS,
+    phase: str = "queued",
+    status: str = "",
+    switches: dict[str, bytes] | None = None,
+    join: dict[str, bytes] | None = None,
+    **fields: Any,
+) -> ArchivedState:
+    """A state as the hot store gives it; `fields` are further ones, or others."""
+    given: dict[str, Any] = {
+        "phase": phase,
+        "version": version,
+        "sequence": version,
+        "started_at": NOW_MS + number,
+        "owner": "anna",
+        "type": "order",
+        "pipeline_version": "v1",
+        "group": "main",
+        "state": '{"transactionData":{}}',
+        **({"status": status} if status else {}),
+        **fields,
+    }
+    encoded = {name: value if isinstance(value, bytes) else str(value).encode() for name, value in given.items()}
+    return archived_state(tx_id(number), version, encoded, switches, join)
+
+
+def text_of(length: int) -> str:
+    """Some that compresses about as well as documents do."""
+    words = ("amount", "order", "customer", "true", "2026-11-19", "step", "reference", "null")
+    out = ""
+    while len(out) < length:
+        out += f'{_chance.choice(words)}:"{_chance.getrandbits(48):x}",'
+    return out[:length]
