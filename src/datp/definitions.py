@@ -78,7 +78,13 @@ class Definitions:
             raise NotFound(_no_such_pipeline(name, self._active))
         await self.load([(name, version)])
         definition = self._versions[name, version]
-        return PinnedPipeline(PipelineName(name), PipelineVersion(version), definition.group, definition.deadline_ms)
+        return PinnedPipeline(
+            PipelineName(name),
+            PipelineVersion(version),
+            definition.group,
+            definition.deadline_ms,
+            definition.durability,
+        )
 
     async def pipelines(self) -> dict[str, str]:
         """Every pipeline with its active version ('' for none)."""

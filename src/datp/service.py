@@ -5,7 +5,7 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 
-from datp.errors import StoreFull, StoreUnreachable
+from datp.errors import DatabaseUnreachable, StoreFull, StoreUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Service(ABC):
                 await self.turn()
                 self.ready.set()
                 trouble = 0
-            except (StoreUnreachable, StoreFull) as error:
+            except (StoreUnreachable, StoreFull, DatabaseUnreachable) as error:
                 trouble += 1
                 if trouble == 1:
                     log.warning("%s: %s; trying again", self.name, error)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from datp.errors import BadDefinition
-from datp.model.limits import DURATION_MAX_MS, Limits, setting
+from datp.model.limits import DURABILITIES, DURATION_MAX_MS, Limits, setting
 from datp.model.values import printable, shown
 
 VALUE_MAX: Final = DURATION_MAX_MS
@@ -41,13 +41,22 @@ class Settings(Limits, _Origin):
     partitions: int = setting(8, "partitions", "of a new store; it can't be changed later, so it leaves room to grow")
 
     # ── the archive
+    durability: str = setting("hot", "level", "of pipelines that name none: hot, snapshot or journal", live=True)
+    memory_budget_mb: int = setting(
+        0, "MB", "of the store's server; 0: its maxmemory, if it has one. As it fills, sleepers leave memory sooner"
+    )
+    memory_look_ms: int = setting(2_000, "ms", "how often the store's memory is looked at")
+    reconcile_interval_ms: int = setting(
+        300_000, "ms", "how often SQL's live rows are compared with the store; after a failover too"
+    )
+    reconcile_batch: int = setting(500, "rows", "of one page; between two pages others get their turn")
     database_url: str = setting("", "URL", "empty: nothing is archived; sqlite:///, postgresql:// or mariadb://")
     database_timeout_ms: int = setting(30_000, "ms", "a batch takes milliseconds, but a busy disk may hold it up")
     database_connections_max: int = setting(4, "connections", "of one process; servers have some hundred for everybody")
 
     # ── the node
     node_group: str = setting("main", "name", "the group that `datp dev` and the examples use")
-    roles: str = setting("worker,wakeup", "names", "what this process does: worker, wakeup", live=False)
+    roles: str = setting("worker,wakeup", "names", "what this process does: worker, wakeup, archive", live=False)
     workers: int = setting(100, "slots", "asynchronous steps mostly wait; a slot costs a few kilobytes", live=True)
     threads_max: int = setting(32, "threads", "for steps that are ordinary functions; each blocks one thread")
     processes: int = setting(1, "processes", "one process uses one core")
@@ -93,6 +102,12 @@ class Settings(Limits, _Origin):
     archive_batch: int = setting(500, "states", "of one SQL transaction")
     archive_lock1_ms: int = setting(5_000, "ms", "how long an archiver is given work without asking again")
     archive_lock2_ms: int = setting(7_000, "ms", "how long nobody else is given any: lock 1 and time to finish")
+    archive_interval_ms: int = setting(
+        250, "ms", "how often an archiver asks when nothing is due; ends of durability journal wait for it"
+    )
+    archive_again_ms: int = setting(
+        3_600_000, "ms", "a state that SQL doesn't take stays in memory, and is tried again"
+    )
     archive_claim_ms: int = setting(30_000, "ms", "an archiver's crash delays its batch by this")
     state_ttl_ms: int = setting(600_000, "ms", "an archived state stays for clients that ask again", live=True)
     webhook_claim_ms: int = setting(20_000, "ms", "a sender's time-out of 15 s and a margin")
@@ -187,6 +202,10 @@ def _checked(settings: Settings) -> Settings:
             raise BadDefinition(f"{name} must be at most {VALUE_MAX}, not {shown(value)}", field=name)
     if not 1 <= settings.partitions <= 1024:
         raise BadDefinition(f"partitions must be 1 to 1024, not {settings.partitions}", field="partitions")
+    if settings.durability not in DURABILITIES:
+        raise BadDefinition(
+            f"durability must be one of {', '.join(DURABILITIES)}, not {shown(settings.durability)}", field="durability"
+        )
     if settings.lease_margin_ms * 2 > settings.lease_ms:
         raise BadDefinition(
             f"lease_margin_ms ({settings.lease_margin_ms}) must be at most half of lease_ms ({settings.lease_ms})",
@@ -199,4 +218,4 @@ FIELDS: Final = {field.name: field for field in fields(Settings) if field.metada
 NAMES: Final = tuple(FIELDS)
 DEFAULTS: Final = {name: field.default for name, field in FIELDS.items()}
 LIVE: Final = frozenset(name for name, field in FIELDS.items() if field.metadata["live"])
-MAY_BE_ZERO: Final = frozenset({"workers", "http_port", "suspect_solitude_ms", "archive_delay_ms"})
+MAY_BE_ZERO: Final = frozenset({"workers", "http_port", "suspect_solitude_ms", "archive_delay_ms", "memory_budget_mb"})

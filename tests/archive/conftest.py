@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,8 @@ from typing import Final
 import pytest
 from archived import PARTITIONS, STORE_ID
 from databases import DatabaseServer, mariadb, postgresql, postgresql15
-from servers import Unavailable
+from servers import Server, Unavailable
+from worker.support import Engine, engine
 
 from datp.archive import migrate
 from datp.archive.database import Database
@@ -22,6 +24,27 @@ SERVERS: Final[dict[str, Callable[[], DatabaseServer]]] = {
     "postgresql15": postgresql15,
     "mariadb": mariadb,
 }
+
+QUICK: Final = Settings(
+    partitions=2,
+    lease_ms=1_500,
+    lease_margin_ms=300,
+    sweep_interval_ms=100,
+    cancel_grace_ms=400,
+    shutdown_grace_ms=1_000,
+    idle_look_ms=200,
+    wake_interval_ms=50,
+    wake_claim_ms=400,
+    evict_after_ms=1,
+    archive_delay_ms=0,
+    archive_interval_ms=20,
+    archive_claim_ms=400,
+    archive_lock1_ms=300,
+    archive_lock2_ms=400,
+    heartbeat_ms=200,
+    definitions_look_ms=100,
+)
+"""Short intervals, so that a test takes no longer than what it is about."""
 
 NO_SKIP: Final = os.environ.get("DATP_TEST_NO_SKIP") == "1"
 
@@ -75,8 +98,8 @@ def url(kind: str, servers: Callable[[str], DatabaseServer], tmp_path_factory: p
 
 
 @pytest.fixture
-async def database(url: str, migrated: set[str], settings: Settings) -> AsyncIterator[Database]:
-    """An archive in which nothing is, of a registered store."""
+async def emptied_url(url: str, migrated: set[str], settings: Settings) -> str:
+    """The shared database, in which nothing is."""
     opened = Database(url, settings)
     try:
         if url not in migrated:
@@ -85,6 +108,24 @@ async def database(url: str, migrated: set[str], settings: Settings) -> AsyncIte
         async with opened.driver.writing() as connection:
             for table in tables(opened):
                 await connection.execute(f"DELETE FROM {table}")
+    finally:
+        await opened.close()
+    return url
+
+
+@pytest.fixture
+async def eng(valkey_server: Server, emptied_url: str) -> AsyncIterator[Engine]:
+    """An engine on a real clock, with an archive; sleepers leave memory almost at once."""
+    valkey_server.flush()
+    async with engine(valkey_server.url, replace(QUICK, database_url=emptied_url)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def database(emptied_url: str, settings: Settings) -> AsyncIterator[Database]:
+    """An archive in which nothing is, of a registered store."""
+    opened = Database(emptied_url, settings)
+    try:
         await opened.open()
         await opened.register_store(STORE_ID, 1, PARTITIONS)
         yield opened

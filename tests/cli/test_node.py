@@ -146,9 +146,14 @@ def test_an_unknown_group_is_refused_with_the_known_ones_once(start: Start, proc
         (["--store", "localhost"], 2, "is not the URL of a store"),
         (["--store", "redis://localhost:1"], 5, "The store can't be reached"),
         (
-            ["--store", "unix:///nowhere", "--roles", "archive"],
+            ["--store", "unix:///nowhere", "--roles", "cook"],
             6,
-            "There is no role 'archive'; roles are worker, wakeup",
+            "There is no role 'cook'; roles are worker, wakeup, archive",
+        ),
+        (
+            ["--store", "unix:///nowhere", "--roles", "worker,archive"],
+            6,
+            "The role archive needs a database: name one with DATP_DATABASE_URL",
         ),
         (["--store", "unix:///nowhere", "--steps", "no_such_module"], 6, "The module no_such_module"),
         (["--config", "node.toml"], 2, "has an unknown setting: colour"),

@@ -11,8 +11,8 @@ SOURCE: Final = Path(__file__).parents[2] / "src/datp"
 
 PLAIN: Final = {"errors", "clock", "service"}
 NOUNS: Final = PLAIN | {"model", "settings"}
-STORES: Final = {"hotstore", "definitions"}
-STATIONS: Final = {"api", "worker", "steps", "archive", "webhooks", "longpoll", "links", "transfers", "metrics"}
+STORES: Final = {"hotstore", "archive", "definitions"}
+STATIONS: Final = {"api", "worker", "steps", "webhooks", "longpoll", "links", "transfers", "metrics"}
 FACES: Final = {"cli", "mondat", "reference"}
 
 MAY_IMPORT: Final[dict[str, set[str]]] = {
@@ -24,7 +24,8 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "settings": {"errors", "model"},
     # the stores
     "hotstore": {"errors", "clock", "settings", "model"},
-    "definitions": NOUNS | {"hotstore"},
+    "archive": NOUNS | {"hotstore"},
+    "definitions": NOUNS | {"hotstore", "archive"},
     # the stations never import one another, but for the worker, which runs steps by their contract, and for links and
     # transfers, which bring step types of their own
     **dict.fromkeys(STATIONS, NOUNS | STORES),

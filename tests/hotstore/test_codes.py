@@ -565,6 +565,31 @@ async def started_when_memory_is_full(hot: Driver) -> Result:
     return await hot.start()
 
 
+async def _refused_by_sql(hot: Driver, tx_id: str, version: int) -> Result:
+    return await hot._result("set_aside", [(tx_id, version, "too large")])
+
+
+@case("set_aside", "OK")
+async def kept_from_sql(hot: Driver) -> Result:
+    run = await hot.running()
+    await hot.checkpoint(run)
+    archivable = await hot.claim(run.tx_id)
+    result = await _refused_by_sql(hot, run.tx_id, archivable.version)
+    assert hot.score("to_archive", run.tx_id) == int(result.text) > hot.clock.now_ms()
+    return result
+
+
+@case("set_aside", "CHANGED")
+async def kept_from_sql_but_changed(hot: Driver) -> Result:
+    run = await hot.running()
+    return await _refused_by_sql(hot, run.tx_id, 1)
+
+
+@case("set_aside", "NO_STATE")
+async def kept_from_sql_but_gone(hot: Driver) -> Result:
+    return await _refused_by_sql(hot, hot.new_id(), 1)
+
+
 @case("park_lost", "OK")
 async def evicted_and_lost(hot: Driver) -> Result:
     archived = await hot.evicted()

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from datp.api.transactions import Shown, StartRequest, Transactions
+from datp.archive.archive import Archive
+from datp.archive.database import Database
 from datp.definitions import Definitions
 from datp.errors import StoreUnreachable
 from datp.hotstore.connection import Connection, RawCall
@@ -108,18 +110,23 @@ class Engine:
         self.settings = settings
         self.store = Store(url, settings)
         self.definitions = Definitions(self.store)
-        self.transactions = Transactions(self.store, self.definitions)
+        self.archive = Archive(self.store, Database(settings.database_url, settings)) if settings.database_url else None
+        self.transactions = Transactions(self.store, self.definitions, self.archive)
         self.registry: Registry = load_registry("")
         self.nodes: list[Node] = []
 
     async def open(self, *groups: str) -> None:
         await self.store.open(create=True)
+        if self.archive is not None:
+            await self.archive.open()
         for group in groups:
             await self.definitions.save_group(group, {})
 
     async def close(self) -> None:
         await asyncio.gather(*(node.stop() for node in self.nodes))
         broken = await broken_invariants(self.store)
+        if self.archive is not None:
+            await self.archive.close()
         await self.store.close()
         assert not broken, broken
 
@@ -208,7 +215,7 @@ class Engine:
         await node.slots.close()
         await node.renewer.stop()
         node.bench.threads.shutdown(wait=False, cancel_futures=True)
-        await node.store.close()
+        await node._disconnect()
 
     # ── transactions ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,14 +8,17 @@ import contextlib
 import hashlib
 import random
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
+from datp.archive.archive import Archive, no_archive
+from datp.archive.restore import Wanted
 from datp.definitions import Definitions
 from datp.errors import BadRequest, BrokenState, Conflict, InvalidId, NotFound, StoreFull, TooLarge
-from datp.hotstore.store import Found, Result, Start, Store
+from datp.hotstore.store import Found, Result, Start, Store, Turn
+from datp.hotstore.store import Reply as StoreReply
 from datp.model.event import decode_event
 from datp.model.flow import FlowEntry
 from datp.model.ids import (
@@ -37,6 +40,9 @@ from datp.model.status import FINAL, Status
 from datp.model.switches import check_switch_name, decode_switch, encode_switch
 from datp.model.transaction import Transaction, decode_transaction, encode_transaction, step_id
 from datp.model.values import encode_value, printable, shown
+
+ACT_TRIES: Final = 5
+"""How often one that is evicted between a call and the next is brought back again."""
 
 
 class StartRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -84,9 +90,10 @@ class Shown(msgspec.Struct, rename="camel"):
 class Transactions:
     """Transactions, for one who may see those of this owner (or of all)."""
 
-    def __init__(self, store: Store, definitions: Definitions) -> None:
+    def __init__(self, store: Store, definitions: Definitions, archive: Archive | None = None) -> None:
         self._store = store
         self._definitions = definitions
+        self._archive = archive
         # Ids must be unique, not secret: seeded once, because asking the system for each costs as much as all the rest.
         self._chance = random.Random(secrets.randbits(128))
 
@@ -129,9 +136,22 @@ class Transactions:
         if items:
             async with self._store.turn() as turn:
                 reply = turn.enqueue(items, states)
-            for place, item, result in zip(places, items, reply.value, strict=True):
-                results[place] = _started(item, result)
+            outcomes = [_started(item, result) for item, result in zip(items, reply.value, strict=True)]
+            await self._journal(items, outcomes)
+            for place, outcome in zip(places, outcomes, strict=True):
+                results[place] = outcome
         return [result for result in results if result is not None]
+
+    async def _journal(self, items: Sequence[Start], outcomes: Sequence[object]) -> None:
+        """What is answered with durability journal is in SQL too; also to a repetition, for the first may not be."""
+        journaled = [
+            outcome.tx_id
+            for item, outcome in zip(items, outcomes, strict=True)
+            if item.durability == "journal" and isinstance(outcome, Started)
+        ]
+        if journaled:
+            assert self._archive is not None, "a start that can't be journaled was refused"
+            await self._archive.journal(list(dict.fromkeys(journaled)))
 
     async def _pin(self, transaction_type: str) -> PinnedPipeline:
         """The version that a start of this type takes. Raises BadRequest, NotFound."""
@@ -160,7 +180,14 @@ class Transactions:
             request_hash = _hash_of([pipeline.name, request.input, request.metadata, deadline])
         tx_id = new_transaction_id(partition, now_ms, self._chance.getrandbits(RANDOM_BITS))
         state = encode_transaction(new_transaction(pipeline, given, request.metadata, now_ms))
-        return _start_item(tx_id, owner, external_id, request_hash, pipeline, deadline), state
+        durability = pipeline.durability or settings.durability
+        if durability == "journal" and self._archive is None:
+            raise BadRequest(
+                f"Pipeline {pipeline.name} has durability journal, and this process has no archive: name one with"
+                " DATP_DATABASE_URL",
+                field="transactionType",
+            )
+        return _start_item(tx_id, owner, external_id, request_hash, pipeline, deadline, durability), state
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -174,6 +201,8 @@ class Transactions:
             reply = turn.find_external_id(partition, owner, external_id)
         if reply.value.code == "OK":
             return TransactionId(reply.value.text)
+        if self._archive is not None and (found := await self._archive.find_external_id(owner, external_id)):
+            return TransactionId(found)
         if text.startswith("tx-"):
             parse_transaction_id(text)  # says what is wrong with it
         raise NotFound(f"Owner {owner} has no transaction with the externalId {external_id!r}")
@@ -190,8 +219,12 @@ class Transactions:
         """The reply, final if that comes within the time."""
         ends_at = asyncio.get_running_loop().time() + within_s
         pause_s = 0.005
+        task = asyncio.current_task()
         while True:
             reply = await self.reply(tx_id)
+            if task is not None and task.cancelling():
+                # A cancellation that came just as an answer did is swallowed on its way (Python 3.11's wait_for).
+                raise asyncio.CancelledError
             left_s = ends_at - asyncio.get_running_loop().time()
             if reply.status in FINAL or left_s <= 0:
                 return reply
@@ -238,9 +271,15 @@ class Transactions:
         async with self._store.turn() as turn:
             reply = turn.get_state([tx_id], whole=whole)
         found = reply.value[0]
-        if isinstance(found, Result):
-            raise NotFound(f"There is no transaction {tx_id}")
-        return found
+        if isinstance(found, Found):
+            return found
+        if self._archive is not None:
+            archived = await self._archive.read([tx_id])
+            if tx_id in archived:
+                return archived[tx_id]
+        if found.code == "EVICTED":
+            raise no_archive(tx_id)
+        raise NotFound(f"There is no transaction {tx_id}")
 
     def _check_place(self, tx_id: TransactionId) -> None:
         """Raises NotFound for an id of a partition that this store hasn't."""
@@ -254,24 +293,43 @@ class Transactions:
         limits = self._store.settings
         self._check_place(tx_id)
         encoded = encode_switch(check_switch_name(name, limits), value, limits)
-        async with self._store.turn() as turn:
-            reply = turn.set_switch([(tx_id, name, encoded)])
-        return self._done(tx_id, reply.value[0], f"the switch {name!r} can't be set").code
+        result = await self._act(
+            Wanted(tx_id, "switch", name, encoded), lambda turn: turn.set_switch([(tx_id, name, encoded)])
+        )
+        return self._done(tx_id, result, f"the switch {name!r} can't be set").code
 
     async def cancel(self, tx_id: TransactionId, reason: str = "") -> Result:
         """The transaction ends `cancelled`, now or as soon as its step has ended."""
         self._check_place(tx_id)
         note = printable(reason, self._store.settings.note_length_max) or "cancelled by request"
-        async with self._store.turn() as turn:
-            reply = turn.cancel([(tx_id, note)])
-        return self._done(tx_id, reply.value[0], "it can't be cancelled")
+        result = await self._act(Wanted(tx_id, "cancel", note), lambda turn: turn.cancel([(tx_id, note)]))
+        return self._done(tx_id, result, "it can't be cancelled")
 
     async def wake(self, tx_id: TransactionId) -> Result:
         """The sleeper goes on now."""
         self._check_place(tx_id)
-        async with self._store.turn() as turn:
-            reply = turn.wake([tx_id])
-        return self._done(tx_id, reply.value[0], "it can't be woken")
+        result = await self._act(Wanted(tx_id, "wake"), lambda turn: turn.wake([tx_id]))
+        return self._done(tx_id, result, "it can't be woken")
+
+    async def _act(self, wanted: Wanted, call: Callable[[Turn], StoreReply[list[Result]]]) -> Result:
+        """What the ordinary call comes to; one that has left memory is brought back for it."""
+        for _ in range(ACT_TRIES):
+            async with self._store.turn() as turn:
+                reply = call(turn)
+            result = reply.value[0]
+            if result.code == "NO_STATE" and self._archive is not None:
+                archived = await self._archive.read([wanted.tx_id])
+                if wanted.tx_id in archived:
+                    return Result("FINAL", (archived[wanted.tx_id].fields.get("status", b""),))
+            if result.code != "EVICTED":
+                return result
+            if self._archive is None:
+                raise no_archive(wanted.tx_id)
+            result = await self._archive.restore(wanted)
+            # Somebody else brought it back meanwhile: it is touched where it is now.
+            if result.code not in ("PRESENT", "UNKNOWN"):
+                return result
+        raise Conflict(f"{wanted.tx_id}: it moves in and out of memory too fast; try again", reason="EVICTED")
 
     async def retry(self, tx_id: TransactionId, state: bytes = b"") -> Result:
         """The parked transaction is queued again, with an edited document if one is given."""
@@ -303,7 +361,7 @@ class Transactions:
 
     def _done(self, tx_id: TransactionId, result: Result, refusal: str) -> Result:
         """The result, or what its refusal means."""
-        if result.code in ("OK", "ASKED", "ALREADY", "WOKEN", "SAME"):
+        if result.code in ("OK", "ASKED", "ALREADY", "WOKEN", "SAME", "TIMEOUT"):
             return result
         if result.code == "NO_STATE":
             raise NotFound(f"There is no transaction {tx_id}")
@@ -313,6 +371,7 @@ class Transactions:
             "NOT_ASLEEP": f"it is {result.text}",
             "NOT_PARKED": f"it is {result.text}, not on the exception list",
             "TOO_MANY_SWITCHES": f"it has switches_max ({self._store.settings.switches_max}) of them",
+            "LOST": result.text,
             "BROKEN": f"its state has no {result.text}; it can only be ended",
         }
         reason = reasons.get(result.code, f"{result.code} {result.text}")
@@ -427,9 +486,19 @@ def _start_item(
     request_hash: str,
     pipeline: PinnedPipeline,
     deadline_ms: int,
+    durability: str,
 ) -> Start:
     return Start(
-        tx_id, owner, external_id, request_hash, pipeline.name, pipeline.version, pipeline.group, deadline_ms, "", "hot"
+        tx_id=tx_id,
+        owner=owner,
+        external_id=external_id,
+        request_hash=request_hash,
+        type=pipeline.name,
+        pipeline_version=pipeline.version,
+        group=pipeline.group,
+        deadline_in_ms=deadline_ms,
+        webhook="",
+        durability=durability,
     )
 
 

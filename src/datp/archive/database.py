@@ -125,6 +125,12 @@ class Database:
 
     # ── pages for the reconciler and the rebuild ─────────────────────────────────────────────────────────────
 
+    async def live_versions(self, after: str = FIRST, count: int = 500) -> list[tuple[str, int]]:
+        """txId and version of the next of those that are not final; fewer than `count`: there are no more."""
+        async with self.driver.reading() as connection:
+            rows = await connection.rows(self._queries["live_versions"], after=after, count=count)
+        return [(row[0], row[1]) for row in rows]
+
     async def live_states(self, after: str = FIRST, count: int = 500) -> list[ArchivedState]:
         """The next of those that are not final, by txId; fewer than `count`: there are no more."""
         async with self.driver.reading() as connection:

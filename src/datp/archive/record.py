@@ -78,8 +78,14 @@ def archived_state(
     fields: Mapping[str, bytes],
     switches: Mapping[str, bytes] | None = None,
     join: Mapping[str, bytes] | None = None,
+    *,
+    is_owed: bool = False,
 ) -> ArchivedState:
-    """What the hot store gave, with its columns; raises BrokenState."""
+    """What the hot store gave, with its columns; `is_owed`: a webhook is still to be delivered. Raises BrokenState."""
+    if fields.get("untold"):
+        # Once SQL holds it the client is told, with this version; that is what is true of it from then on.
+        fields = {**fields, "untold": b"", "sequence": str(version).encode()}
+        is_owed = bool(fields.get("webhook"))
     text = {name: _text(tx_id, name, fields.get(name, b"")) for name in _TEXTS}
     try:
         phase = Phase(text["phase"])
@@ -105,7 +111,7 @@ def archived_state(
         parent=text["parent"] or None,
         started_at=started_at,
         ended_at=sequence if is_final else None,
-        reply_owed=is_final and bool(fields.get("webhook")) and not fields.get("notified_at"),
+        reply_owed=is_final and is_owed,
         fields=dict(fields),
         switches=dict(switches or {}),
         join=dict(join or {}),

@@ -11,6 +11,8 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from datp.api.transactions import Transactions
+from datp.archive.archive import Archive
+from datp.archive.database import Database
 from datp.definitions import Definitions
 from datp.embedded import EmbeddedServer
 from datp.errors import BadRequest, StoreUnreachable
@@ -20,6 +22,7 @@ from datp.settings import Settings, load
 T = TypeVar("T")
 
 DEV_DIRECTORY: Final = Path(".datp")
+ARCHIVE_FILE: Final = "archive.sqlite"
 SCHEMES: Final = ("redis", "rediss", "unix")
 VARIABLES: Final = ("DATP_STORE_URL", "DATP_STORE_URL_FILE")
 
@@ -31,6 +34,7 @@ class Session:
     store: Store
     definitions: Definitions
     transactions: Transactions
+    archive: Archive | None
 
 
 def with_store(given: str, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
@@ -49,12 +53,32 @@ async def opened(given: str) -> AsyncIterator[Session]:
     settings = load()
     url = find_url(given, settings)
     store = Store(url, settings)
+    archive = None
     try:
         await store.open()
         definitions = Definitions(store)
-        yield Session(store, definitions, Transactions(store, definitions))
+        if database_url := find_database_url(given, settings):
+            archive = Archive(store, Database(database_url, settings))
+            await archive.open()
+        yield Session(store, definitions, Transactions(store, definitions, archive), archive)
     finally:
+        if archive is not None:
+            await archive.close()
         await store.close()
+
+
+def find_database_url(given: str, settings: Settings) -> str:
+    """The archive's URL: from the environment, or of the `datp dev` whose store is meant; '' for none."""
+    if settings.database_url:
+        return settings.database_url
+    directory = Path(given) if given and "://" not in given else DEV_DIRECTORY
+    is_of_dev = not settings.store_url and (not given or "://" not in given) and (directory / ARCHIVE_FILE).exists()
+    return dev_database_url(directory) if is_of_dev else ""
+
+
+def dev_database_url(directory: Path) -> str:
+    """Where `datp dev` keeps what has left memory."""
+    return f"sqlite:///{(directory / ARCHIVE_FILE).resolve()}"
 
 
 def find_url(given: str, settings: Settings) -> str:

@@ -36,6 +36,7 @@ def dev(
 
     Stop it with Ctrl-C, start it again: everything is still there. Whatever it was killed in the middle of goes on.
     """
+    from datp.cli.connect import dev_database_url
     from datp.cli.serving import listen, set_up_logging
     from datp.cli.steps import load_steps
     from datp.embedded import EmbeddedServer
@@ -43,7 +44,8 @@ def dev(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, until the loop listens itself
     set_up_logging()
-    settings = load(given={"partitions": 1, "node_group": GROUPS[0], "workers": workers, "steps": steps or None})
+    given = {"partitions": 1, "node_group": GROUPS[0], "workers": workers, "steps": steps or None}
+    settings = load(given={**given, "database_url": dev_database_url(directory)})
     registry = load_steps(settings.steps)
     server = EmbeddedServer(directory)
     try:
@@ -71,7 +73,11 @@ def _run(
         told = Told(at_once=server.stop)
         told.listen()
         pipelines = await _prepare(server.url, settings)
-        nodes = [Node(replace(settings, node_group=group), registry, url=server.url) for group in GROUPS]
+        roles = {GROUPS[0]: f"{settings.roles},archive"}
+        nodes = [
+            Node(replace(settings, node_group=group, roles=roles.get(group, settings.roles)), registry, url=server.url)
+            for group in GROUPS
+        ]
 
         def announce() -> None:
             _announce(server, listener, nodes, pipelines, as_json)
@@ -88,9 +94,16 @@ def _run(
 
 async def _prepare(url: str, settings: "Settings") -> list[str]:
     """The store is there, with the node groups and the example pipelines, and nothing in it is leased to the dead."""
+    from datp.archive import migrate
+    from datp.archive.drivers import driver_for
     from datp.definitions import Definitions
     from datp.hotstore.store import Store
 
+    driver = driver_for(settings.database_url, settings)
+    try:
+        await migrate.up(driver)
+    finally:
+        await driver.close()
     store = Store(url, settings)
     try:
         await store.open(create=True)

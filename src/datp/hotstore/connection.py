@@ -81,6 +81,14 @@ class Connection:
             await client.aclose()
 
     @property
+    def partitions_by_server(self) -> list[list[int]]:
+        """The partitions of each server that serves any."""
+        by_shard: dict[tuple[str, int] | None, list[int]] = {}
+        for partition, shard in enumerate(self._shard_of):
+            by_shard.setdefault(shard, []).append(partition)
+        return list(by_shard.values())
+
+    @property
     def shards(self) -> int:
         return len(set(self._shard_of))
 
@@ -140,10 +148,10 @@ class Connection:
             answers: list[Any] = await pipe.execute(raise_on_error=False)
         return answers
 
-    async def info(self, section: str) -> dict[str, Any]:
-        """What the first shard's server says of itself."""
+    async def info(self, section: str, partition: int = 0) -> dict[str, Any]:
+        """What the server of a partition says of itself."""
         with _our_errors():
-            answer: dict[str, Any] = await self._client(self._shard_of[0]).info(section)
+            answer: dict[str, Any] = await self._client(self._shard_of[partition]).info(section)
         return answer
 
     # ── one shard ────────────────────────────────────────────────────────────────────────────────────────────

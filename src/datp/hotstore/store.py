@@ -468,6 +468,10 @@ class Turn:
     def adopt(self, items: Sequence[Adopted], states: Sequence[bytes]) -> Reply[list[Result]]:
         return self._spread("adopt", items, states)
 
+    def set_aside(self, items: Sequence[tuple[str, int, str]]) -> Reply[list[Result]]:
+        """tx_id, version, reason."""
+        return self._spread("set_aside", items)
+
     def park_lost(self, items: Sequence[tuple[str, int, str]]) -> Reply[list[Result]]:
         """tx_id, version, reason."""
         return self._spread("park_lost", items)

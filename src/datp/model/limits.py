@@ -7,6 +7,10 @@ DURATION_MAX_MS: Final = 100 * 365 * 86_400_000
 """Longer than anything waits; beyond it, times would not fit where they are kept."""
 
 
+DURABILITIES: Final = ("hot", "snapshot", "journal")
+"""Each promises more than the one before; see docs/explanation/durability.md."""
+
+
 def setting(default: Any, unit: str, reason: str, *, live: bool = False) -> Any:
     """A field of the settings, with what its reference page says; `live`: it may change while nodes run."""
     return field(default=default, metadata={"unit": unit, "reason": reason, "live": live})

@@ -3,7 +3,7 @@
 import re
 from functools import cached_property
 from hashlib import sha256
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -115,6 +115,8 @@ class PipelineDefinition(
     is_transaction_type: bool = True
     deadline: Duration = 0
     """How long a transaction of this type may take in all; 0: for ever."""
+    durability: Literal["", "hot", "snapshot", "journal"] = ""
+    """What its transactions survive; "": as the setting `durability` says."""
 
     @cached_property
     def version(self) -> PipelineVersion:
@@ -148,6 +150,7 @@ class PinnedPipeline(msgspec.Struct, frozen=True):
     version: PipelineVersion
     group: NodeGroup
     deadline_ms: int = 0
+    durability: str = ""
 
 
 def parse_pipeline(data: object, limits: Limits) -> PipelineDefinition:

@@ -11,6 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from datp import __version__
+from datp.archive.archive import Archive
+from datp.archive.archiver import Archiver
+from datp.archive.database import Database
+from datp.archive.memory import MemoryWatch
+from datp.archive.reconciler import Reconciler
 from datp.clock import Clock, FollowingClock
 from datp.definitions import Definitions
 from datp.errors import BadDefinition, StartRefused, StoreError
@@ -34,7 +39,7 @@ from datp.worker.watchdog import Watchdog, interrupt
 
 log = logging.getLogger(__name__)
 
-ROLES: Final = ("worker", "wakeup")
+ROLES: Final = ("worker", "wakeup", "archive")
 """What a process may do. Every node sweeps, whatever its roles."""
 
 
@@ -56,10 +61,12 @@ class Node:
         self.roles = parse_roles(settings.roles)
         self.store = Store(url or settings.store_url, settings, self.clock)
         self.definitions = Definitions(self.store)
+        self.archive = Archive(self.store, Database(settings.database_url, settings)) if settings.database_url else None
         self.ready = asyncio.Event()
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
         self._services: list[Service] = []
+        self._archiving: list[Archiver | Reconciler | MemoryWatch] = []
         self._given_back: list[Run] = []
         self._started_at_ms = 0
         self._watch: asyncio.Task[None] | None = None
@@ -68,8 +75,12 @@ class Node:
 
     async def start(self) -> None:
         """The node runs. Raises StartRefused or StoreError when it can't."""
+        if "archive" in self.roles and self.archive is None:
+            raise StartRefused("The role archive needs a database: name one with DATP_DATABASE_URL")
         await self.store.open()
         try:
+            if self.archive is not None:
+                await self.archive.open()
             await self.definitions.reload()
             self.settings = with_group(self.settings, self.definitions.group(self.settings.node_group))
             self._started_at_ms = self.clock.now_ms()
@@ -77,7 +88,7 @@ class Node:
             self._build()
             await self._register()  # before any loop runs: a node that can't say that it is there takes nothing
         except BaseException:
-            await self.store.close()
+            await self._disconnect()
             self.ended.set()
             raise
         for service in self._services:
@@ -103,7 +114,7 @@ class Node:
         )
         self.slots = Slots(self.settings.workers, self._work, self.clock)
         self.sweeper = Sweeper(self.store, self.settings, self.clock)
-        self.waker = Waker(self.store, self.settings)
+        self.waker = Waker(self.store, self.settings, self.archive.restorer if self.archive else None)
         self.admin = AdminDesk(self.store, self.clock, self.node_id, self._handlers(), self._cancel_run)
         self.taker = Taker(
             self.store,
@@ -138,6 +149,15 @@ class Node:
         ]
         if "wakeup" in self.roles:
             self._services.append(self.waker)
+        if "archive" in self.roles and self.archive is not None:
+            database = self.archive.database
+            reconciler = Reconciler(self.store, database, self.settings)
+            self._archiving = [
+                Archiver(self.store, database, self.settings, self.node_id),
+                reconciler,
+                MemoryWatch(self.store, self.settings, on_another_server=reconciler.wake),
+            ]
+            self._services += self._archiving
 
     async def stop(self) -> None:
         """Nothing more is taken; what runs may finish within the grace, the rest is given back. Then it has ended."""
@@ -165,8 +185,13 @@ class Node:
             await service.stop()
         await self.renewer.stop()
         close_threads(self.bench)
-        await self.store.close()
+        await self._disconnect()
         self.ended.set()
+
+    async def _disconnect(self) -> None:
+        if self.archive is not None:
+            await self.archive.close()
+        await self.store.close()
 
     async def _say_goodbye(self) -> None:
         """What ended is stored, what was not begun or finished is given back, and the node is off the list."""
@@ -294,6 +319,8 @@ class Node:
             self.slots.resize(changed.workers)
         self.settings = self.store.settings = self.bench.settings = self.taker.settings = changed
         self.watchdog.settings = self.sweeper.settings = self.waker.settings = self.renewer.settings = changed
+        for service in self._archiving:
+            service.settings = changed
         self.bench.forget_prepared()
         self.taker.look()
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 
+from datp.archive.restore import Restorer, Wanted
 from datp.clock import Clock
 from datp.hotstore.store import Happened, Store, Swept
 from datp.service import Service
@@ -49,9 +50,10 @@ class Sweeper(Service):
 class Waker(Service):
     """Sleepers go back to their queues when their time comes. The role `wakeup`, on any number of nodes."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, restorer: Restorer | None = None) -> None:
         super().__init__("waker")
         self.settings = settings
+        self._restorer = restorer
         self._store = store
         self._awake = _Alarm(self)
 
@@ -67,13 +69,25 @@ class Waker(Service):
         async with self._store.turn() as turn:
             replies = [turn.wake_due(partition, want) for partition in range(self._store.partitions)]
         swept = [reply.value for reply in replies]
-        for one in swept:
-            for happened in one.happened:
-                if happened.what == "PARKED":
-                    log.error("%s was asleep, but there is no state; it is on the exception list", happened.tx_id)
+        happened = [one for partition in swept for one in partition.happened]
+        for one in happened:
+            if one.what == "PARKED":
+                log.error("%s was asleep, but there is no state; it is on the exception list", one.tx_id)
+        await self._bring_back([one.tx_id for one in happened if one.what == "EVICTED"])
         if any(len(one.happened) >= want for one in swept):
             return
         await self._awake.sleep(next_pause_s(swept, self.settings.wake_interval_ms))
+
+    async def _bring_back(self, tx_ids: list[str]) -> None:
+        """Those that had left memory are back, and go on. If that fails, they are due again when their claim ends."""
+        if tx_ids and self._restorer is None:
+            log.error(
+                "%d sleepers are due that have left memory, and this node has no archive to bring them back from:"
+                " name one with DATP_DATABASE_URL, or take the role wakeup from it",
+                len(tx_ids),
+            )
+        elif tx_ids and self._restorer is not None:
+            await self._restorer.restore([Wanted(tx_id, "due") for tx_id in tx_ids])
 
 
 def next_pause_s(swept: list[Swept], interval_ms: int) -> float:

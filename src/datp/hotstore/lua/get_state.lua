@@ -31,7 +31,7 @@ refuses
 local REPLY = {'owner', 'external_id', 'type', 'pipeline_version', 'phase', 'status', 'undoing', 'progress', 'output',
   'note', 'started_at', 'sequence', 'version', 'parent', 'wake_switch', 'notified_at', 'untold'}
 local WHOLE = {'state', 'event', 'queue', 'group', 'token', 'losses', 'undo_group', 'verdict', 'verdict_note', 'deadline',
-  'webhook', 'durability', 'woken', 'joined', 'request_hash'}
+  'webhook', 'durability', 'woken', 'joined', 'request_hash', 'unarchivable'}
 
 local function read_fields(tx_id, names, into)
   local values = redis.call('HMGET', state_key(tx_id), unpack(names))

@@ -1,0 +1,78 @@
+"""The archive, as callers of the hot store see it: what left memory is read, or brought back when it is touched."""
+
+from collections.abc import Sequence
+
+from datp.archive.database import Database
+from datp.archive.record import archived_state
+from datp.archive.restore import Restorer, Wanted
+from datp.errors import DatabaseRefused
+from datp.hotstore.store import Found, Result, Store
+
+
+class Archive:
+    """A store and the database that it is archived in."""
+
+    def __init__(self, store: Store, database: Database) -> None:
+        self.database = database
+        self.restorer = Restorer(store, database)
+        self._store = store
+
+    async def open(self) -> None:
+        """The database is there, and is the archive of this very store. Raises DatabaseError."""
+        await self.database.open()
+        store_id, epoch, *_ = self._store.identity.split("/")
+        await self.database.register_store(store_id, int(epoch), self._store.partitions)
+
+    async def close(self) -> None:
+        await self.database.close()
+
+    async def read(self, tx_ids: Sequence[str]) -> dict[str, Found]:
+        """What SQL has of these, in the form in which the store gives it; nothing is written back."""
+        states = await self.database.read_states(tx_ids)
+        return {
+            tx_id: Found(
+                state.fields,
+                {name: value.decode(errors="replace") for name, value in state.switches.items()},
+                state.join,
+                {"sleeping": _wakes_at(state.fields)} if state.phase in ("sleeping", "waiting") else {},
+            )
+            for tx_id, state in states.items()
+        }
+
+    async def find_external_id(self, owner: str, external_id: str) -> str | None:
+        """The newest transaction that this owner started with it."""
+        found = await self.database.find_external_id(owner, external_id)
+        return found[0] if found else None
+
+    async def restore(self, wanted: Wanted) -> Result:
+        """It is back in memory, and what it is wanted for is done; see Restorer."""
+        [result] = await self.restorer.restore([wanted])
+        return result
+
+    async def journal(self, tx_ids: Sequence[str]) -> None:
+        """SQL holds these, as they are now. Raises DatabaseError: then that is not known."""
+        async with self._store.turn() as turn:
+            reply = turn.get_state(tx_ids, whole=True)
+        states = [
+            archived_state(tx_id, int(found.fields["version"]), found.fields, _bytes(found.switches), found.join)
+            for tx_id, found in zip(tx_ids, reply.value, strict=True)
+            # One that has left memory was archived before; one that has ended is the archiver's, which tells its end.
+            if isinstance(found, Found) and found.fields["phase"] != b"complete"
+        ]
+        await self.database.write_states(states)
+
+
+def no_archive(tx_id: str) -> DatabaseRefused:
+    """Why nothing can be done about one that has left memory."""
+    return DatabaseRefused(
+        f"{tx_id} has left memory, and this process has no archive to read it from: name one with DATP_DATABASE_URL"
+    )
+
+
+def _bytes(values: dict[str, str]) -> dict[str, bytes]:
+    return {name: value.encode() for name, value in values.items()}
+
+
+def _wakes_at(fields: dict[str, bytes]) -> float:
+    times = [float(fields[name]) for name in ("wakes_at", "deadline") if fields.get(name)]
+    return min(times, default=float("inf"))
