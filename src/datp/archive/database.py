@@ -32,6 +32,7 @@ class Database:
         self.store_id = ""
         self.epoch = 0
         """Of the store whose states are written; 0 until it is registered."""
+        self.partitions = 0
         self._queries = queries(self.driver.dialect)
 
     async def open(self) -> None:
@@ -68,7 +69,7 @@ class Database:
                 )
             if held_epoch > epoch:
                 raise _replaced(held_epoch, epoch)
-        self.store_id, self.epoch = store_id, epoch
+        self.store_id, self.epoch, self.partitions = store_id, epoch, partitions
 
     async def raise_epoch(self) -> int:
         """The store's next life begins: writes of its earlier ones are refused from now on; the new epoch."""
@@ -77,7 +78,7 @@ class Database:
             rows = await connection.rows(self._queries["lock_store"])
             if not rows:
                 raise DatabaseRefused("No store is archived in this database, so there is none to be rebuilt from it")
-            ((self.store_id, self.epoch, _),) = rows
+            ((self.store_id, self.epoch, self.partitions),) = rows
         return self.epoch
 
     # ── states ───────────────────────────────────────────────────────────────────────────────────────────────

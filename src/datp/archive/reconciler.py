@@ -81,6 +81,7 @@ async def _put_back(store: Store, database: Database, page: Sequence[tuple[str, 
         elif version < archived_version:
             behind.append(tx_id)
     states = [*(await database.read_states(behind)).values(), *await _claim_gone(store, database, gone)]
+    states = await awaited(database, states)
     if not states:
         return 0
     results = await adopt(store, states)
@@ -113,6 +114,20 @@ async def _claim_gone(store: Store, database: Database, tx_ids: list[str]) -> li
         if await database.raise_version(tx_id, state.version, version):
             claimed.append(msgspec.structs.replace(state, version=version))
     return claimed
+
+
+async def awaited(database: Database, states: Sequence[ArchivedState]) -> list[ArchivedState]:
+    """Without the branches that nobody waits for: their parent is in SQL as it was before it started them, or after
+    they were settled; it starts them again, or has no use for them."""
+    parents = await database.read_states(list({state.parent for state in states if state.parent}))
+
+    def is_awaited(state: ArchivedState) -> bool:
+        parent = parents.get(state.parent or "")
+        return not state.parent or (
+            parent is not None and parent.phase == Phase.JOINING and parent.join.get(state.tx_id) == b""
+        )
+
+    return [state for state in states if is_awaited(state)]
 
 
 async def ask_for_branches(store: Store, database: Database, parent: ArchivedState) -> None:

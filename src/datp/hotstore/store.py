@@ -29,6 +29,9 @@ from datp.settings import Settings
 LOCATOR_TAG: Final = "{datp}"
 """Where a store says who it is, before anybody knows how many partitions it has."""
 
+REBUILDING: Final = "/rebuilding"
+"""What an identity ends with until everything is there."""
+
 SCHEMA: Final = 1
 """Of the keys; a store of another schema is refused."""
 
@@ -298,6 +301,10 @@ class Store:
                 f"The store at {shown_url(self.url)} is empty. If it is a new one: datp store create."
                 " If it held transactions, it has lost them: don't let nodes run on it"
             )
+        if found.endswith(REBUILDING):
+            raise StoreLost(
+                f"The store at {shown_url(self.url)} is being rebuilt: wait for it, or run datp rebuild again"
+            )
         _, _, partitions, schema = found.split("/")
         if int(schema) != SCHEMA:
             raise StartRefused(
@@ -314,6 +321,44 @@ class Store:
                     f"Partition {partition} of the store at {shown_url(self.url)} says it is {said or 'empty'!r},"
                     f" but the store is {found!r}: it was lost, or two stores were mixed"
                 )
+
+    async def check_empty(self) -> None:
+        """There is no store at this place, or one whose rebuilding was broken off. Raises StoreLost."""
+        await self.connection.open((LOCATOR_TAG,))
+        found = await self._open_partition(0, "", False)
+        if found and not found.endswith(REBUILDING):
+            raise StoreLost(
+                f"The store at {shown_url(self.url)} is {found!r}, and in use: only an empty one is rebuilt"
+            )
+
+    # ── being rebuilt ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open_to_rebuild(self, identity: str, *, held: bool = False) -> None:
+        """A store that is empty, or whose rebuilding was broken off, is being rebuilt: no node takes it for its own.
+
+        Raises StoreLost when it is in use.
+        """
+        self.partitions = int(identity.split("/")[2])
+        self.tags = tags(self.partitions)
+        self.identity = f"{identity}{REBUILDING}"
+        await self._rename(self.identity, held, locator_first=True)
+
+    async def finish_rebuilding(self, *, held: bool = False) -> None:
+        """It is the store that its identity says; from now on nodes run on it."""
+        identity = self.identity.removesuffix(REBUILDING)
+        await self._rename(identity, held, locator_first=False)
+        self.identity = identity
+
+    async def _rename(self, identity: str, held: bool, *, locator_first: bool) -> None:
+        """Every partition, and the locator, which nodes look at before anything else."""
+        for places in ((LOCATOR_TAG,), self.tags) if locator_first else (self.tags, (LOCATOR_TAG,)):
+            await self.connection.open(places)
+            async with self.turn() as turn:
+                replies = [turn.rename_store(place, identity, "held" if held else "") for place in range(len(places))]
+            for reply in replies:
+                if reply.value != identity:
+                    raise _in_use(self.url, reply.value)
+        await self.connection.open(self.tags)
 
     async def close(self) -> None:
         await self.connection.close()
@@ -467,6 +512,10 @@ class Turn:
 
     def adopt(self, items: Sequence[Adopted], states: Sequence[bytes]) -> Reply[list[Result]]:
         return self._spread("adopt", items, states)
+
+    def keep_external_id(self, items: Sequence[tuple[str, str, str, str, int]]) -> Reply[list[Result]]:
+        """tx_id, owner, external_id, request_hash, keep_for_ms."""
+        return self._spread("keep_external_id", items)
 
     def set_aside(self, items: Sequence[tuple[str, int, str]]) -> Reply[list[Result]]:
         """tx_id, version, reason."""
@@ -628,6 +677,10 @@ class Turn:
 
 
 # ── decoding replies ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _in_use(url: str, identity: str) -> StoreLost:
+    return StoreLost(f"The store at {shown_url(url)} is {identity!r}, and in use: only an empty one is rebuilt")
 
 
 def shown_url(url: str) -> str:
