@@ -155,9 +155,9 @@ def test_the_status_is_what_a_client_sees(fields: dict[str, str], phase: Phase, 
 
 
 def test_a_state_that_lacks_what_columns_need_is_broken() -> None:
-    with pytest.raises(BrokenState, match=f"{tx_id(0)} can't be archived"):
+    with pytest.raises(BrokenState, match=f"{tx_id(0)} can't be archived: .* KeyError.'sequence'."):
         archived_state(tx_id(0), 1, {"phase": b"queued"})
-    with pytest.raises(BrokenState, match="its owner is not a text"):
+    with pytest.raises(BrokenState, match=r"missing or wrong: UnicodeDecodeError"):
         made(owner=b"\xff")
 
 
