@@ -84,11 +84,12 @@ class _Connection:
 
     async def _prepare(self, query: Query, names: str) -> list[int]:
         """The temporary table for rows of this query is there; the types of its columns."""
-        table = query.rows_of
+        rows = f"{query.rows_of}_rows"
         await self._connection.execute(
-            f"CREATE TEMPORARY TABLE IF NOT EXISTS {table}_rows (LIKE {table}) ON COMMIT DELETE ROWS".encode()
+            f"CREATE TEMPORARY TABLE {rows} ON COMMIT DELETE ROWS AS SELECT {names} FROM {query.rows_of}"
+            " WITH NO DATA".encode()
         )
-        cursor = await self._connection.execute(f"SELECT {names} FROM {table}_rows LIMIT 0".encode())
+        cursor = await self._connection.execute(f"SELECT {names} FROM {rows}".encode())
         return [column.type_code for column in cursor.description or ()]
 
     @asynccontextmanager
