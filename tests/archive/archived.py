@@ -25,6 +25,7 @@ def made(
     status: str = "",
     switches: dict[str, bytes] | None = None,
     join: dict[str, bytes] | None = None,
+    is_owed: bool = False,
     **fields: Any,
 ) -> ArchivedState:
     """A state as the hot store gives it; `fields` are further ones, or others."""
@@ -42,7 +43,7 @@ def made(
         **fields,
     }
     encoded = {name: value if isinstance(value, bytes) else str(value).encode() for name, value in given.items()}
-    return archived_state(tx_id(number), version, encoded, switches, join)
+    return archived_state(tx_id(number), version, encoded, switches, join, is_owed=is_owed)
 
 
 def text_of(length: int) -> str:

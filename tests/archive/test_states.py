@@ -105,8 +105,8 @@ async def test_live_states_come_in_pages_and_final_ones_are_not_among_them(datab
 
 
 async def test_replies_that_are_owed_come_in_pages(database: Database) -> None:
-    owed = [made(n, phase="complete", status="success", webhook="{}") for n in range(4)]
-    others = [made(5, phase="complete", status="success"), made(6, webhook="{}")]
+    owed = [made(n, phase="complete", status="success", is_owed=True) for n in range(4)]
+    others = [made(5, phase="complete", status="success"), made(6, is_owed=True)]
     await database.write_states([*owed, *others])
     first = await database.owed_replies(count=3)
     assert [*first, *await database.owed_replies(after=first[-1].tx_id)] == owed
@@ -155,9 +155,9 @@ def test_the_status_is_what_a_client_sees(fields: dict[str, str], phase: Phase, 
 
 
 def test_a_state_that_lacks_what_columns_need_is_broken() -> None:
-    with pytest.raises(BrokenState, match=f"{tx_id(0)} can't be archived"):
+    with pytest.raises(BrokenState, match=f"{tx_id(0)} can't be archived: .* KeyError.'sequence'."):
         archived_state(tx_id(0), 1, {"phase": b"queued"})
-    with pytest.raises(BrokenState, match="its owner is not a text"):
+    with pytest.raises(BrokenState, match=r"missing or wrong: UnicodeDecodeError"):
         made(owner=b"\xff")
 
 

@@ -9,18 +9,50 @@ A method is one SQL transaction, and durable when it returns. Whatever goes wron
 (DatabaseUnreachable), or one that will not (DatabaseRefused). The queries are files in `sql/`.
 """
 
+import asyncio
+import time
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
 from datp.archive import migrate
 from datp.archive.drivers import Connection, driver_for
+from datp.archive.logbook import LogEntry, entry_of, row_of
 from datp.archive.queries import queries
 from datp.archive.record import COLUMNS, ArchivedState, Row, from_row, to_row
+from datp.archive.search import ArchivedBrief, Place, SearchFilter, brief_of
 from datp.errors import DatabaseRefused, RowsRefused
-from datp.settings import Settings
+from datp.hotstore.store import Result
+from datp.model.status import FINAL, Status
+from datp.settings import VALUE_MAX, Settings
+
+PIPELINES: Final = "pipelines"
+NODE_GROUPS: Final = "node_groups"
+
+STARTED_AT: Final = ArchivedBrief.__struct_fields__.index("started_at")
 
 FIRST: Final = ""
 """Where paging begins: before every txId."""
+
+
+ENCODED_AT_ONCE: Final = 50
+"""States; half a millisecond, so that who shares the event loop isn't held up by a whole batch."""
+
+
+class RolledUp(NamedTuple):
+    """How many transactions ended so on a day."""
+
+    day: str
+    owner: str
+    type: str
+    status: str
+    transactions: int
+
+
+def day_of(ms: int) -> str:
+    """The day of a time, in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
 class Database:
@@ -90,7 +122,11 @@ class Database:
         stored in smaller transactions, and RowsRefused names those that are not.
         """
         # In one order, whoever writes: so two of us may wait for one another's row, but not each for the other's.
-        rows = sorted(map(to_row, states), key=lambda row: row[0])
+        rows = []
+        for place, state in enumerate(sorted(states, key=lambda state: state.tx_id), 1):
+            rows.append(to_row(state))
+            if place % ENCODED_AT_ONCE == 0:
+                await asyncio.sleep(0)
         assert len({row[0] for row in rows}) == len(rows), "a transaction comes once in a batch"
         held: dict[str, int] = {}
         refused: dict[str, str] = {}
@@ -154,6 +190,161 @@ class Database:
                 self._queries["recent_external_ids"], after_ms=after_ms, after_id=after_id, count=count
             )
         return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
+
+    # ── search ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def search(self, wanted: SearchFilter, after: Place | None = None, count: int = 100) -> list[ArchivedBrief]:
+        """The next of the transactions that are meant, the newest first; fewer than `count`: there are no more."""
+        until_ms = VALUE_MAX if wanted.until_ms is None else wanted.until_ms
+        values: dict[str, Any] = {"from_ms": wanted.from_ms, "count": count, "before_ms": until_ms, "before_id": FIRST}
+        if after is not None and after.started_at < until_ms:
+            values.update(before_ms=after.started_at, before_id=after.tx_id)
+        if wanted.parent or wanted.external_id:
+            name = "search_parent" if wanted.parent else "search_external_id"
+            values.update(owner=wanted.owner, type=wanted.type, status=wanted.status or "")
+            values.update(parent=wanted.parent, external_id=wanted.external_id)
+            async with self.driver.reading() as connection:
+                rows = await connection.rows(self._queries[name], **values)
+            return [brief_of(row) for row in rows]
+        given = [part for part in ("owner", "type") if getattr(wanted, part)]
+        query = self._queries["_".join(["search", *given])]
+        values.update((part, getattr(wanted, part)) for part in given)
+        rows = []
+        async with self.driver.reading() as connection:
+            # Each status is a range of an index, in the order that is wanted. All of them together are not.
+            for status in [wanted.status] if wanted.status else Status:
+                rows += await connection.rows(query, status=status.value, **values)
+        newest = sorted(rows, key=lambda row: (row[STARTED_AT], row[0]), reverse=True)
+        return [brief_of(row) for row in newest[:count]]
+
+    # ── retention ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def delete_final(self, before_ms: int, type: str | None = None, count: int = 500) -> int:
+        """Some that ended before this are gone, with their branches and log, but stay counted; how many.
+
+        Fewer than `count`: there are no more.
+        """
+        async with self.driver.writing() as connection:
+            tx_ids: list[str] = []
+            name = "expired" if type is None else "expired_of_type"
+            given: dict[str, Any] = {"before_ms": before_ms, **({} if type is None else {"type": type})}
+            for status in sorted(FINAL):
+                if len(tx_ids) < count:
+                    given["count"] = count - len(tx_ids)
+                    rows = await connection.rows(self._queries[name], status=status.value, **given)
+                    tx_ids += [row[0] for row in rows]
+            if not tx_ids:
+                return 0
+            generation = tx_ids
+            while generation := [
+                row[0] for row in await connection.rows(self._queries["branches"], tx_ids=sorted(generation))
+            ]:
+                tx_ids = tx_ids + generation
+            tx_ids.sort()
+            await connection.run(self._queries["delete_log"], tx_ids=tx_ids)
+            # Told by whoever deletes them, so that two who do it at once don't count them twice.
+            gone = await connection.rows(self._queries["delete_transactions"], tx_ids=tx_ids)
+            counts = Counter(
+                (day_of(ended_at), owner, of_type, status)
+                for parent, owner, of_type, status, ended_at in gone
+                if not parent
+            )
+            if counts:
+                await connection.run_many(
+                    self._queries["add_rollup"], [(*key, number) for key, number in sorted(counts.items())]
+                )
+        return counts.total()
+
+    async def rollup(self, from_day: str, until_day: str) -> list[RolledUp]:
+        """How many transactions that have been deleted ended on each of these days (both included, 2026-11-19)."""
+        async with self.driver.reading() as connection:
+            rows = await connection.rows(self._queries["read_rollup"], from_day=from_day, until_day=until_day)
+        return [RolledUp(*row) for row in rows]
+
+    # ── the logbook ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def write_log(self, entries: Sequence[LogEntry]) -> None:
+        """The entries are in the logbook, in this order."""
+        if entries:
+            async with self.driver.writing() as connection:
+                await connection.run_many(self._queries["insert_log"], [row_of(entry) for entry in entries])
+
+    async def read_log(self, tx_id: str, after: int = 0, count: int = 500) -> list[LogEntry]:
+        """The next of what was said about a transaction; `after`: the last one's id."""
+        async with self.driver.reading() as connection:
+            rows = await connection.rows(self._queries["read_log"], tx_id=tx_id, after=after, count=count)
+        return [entry_of(row) for row in rows]
+
+    # ── definitions, as the hot store's methods of these names ───────────────────────────────────────────────
+
+    async def save_pipelines(self, items: Sequence[tuple[str, str, str, int]]) -> list[Result]:
+        """pipeline, version, definition ('' when the version is there already), activate."""
+        results = []
+        async with self.driver.writing() as connection:
+            for name, version, definition, activate in items:
+                is_new = 0
+                if definition:
+                    is_new = await connection.run(
+                        self._queries["insert_pipeline_version"],
+                        name=name,
+                        version=version,
+                        definition=definition,
+                        created_at=time.time_ns() // 1_000_000,
+                    )
+                elif not await connection.rows(self._queries["find_pipeline_version"], name=name, version=version):
+                    results.append(Result("NO_VERSION", (version.encode(),)))
+                    continue
+                if activate:
+                    await connection.run(self._queries["activate_pipeline"], name=name, version=version)
+                else:
+                    await connection.run(self._queries["insert_pipeline"], name=name)
+                await connection.run(self._queries["count_change"], kind=PIPELINES)
+                results.append(Result("OK", (is_new,)))
+        return results
+
+    async def load_pipelines(self, items: Sequence[tuple[str, str]]) -> list[Result]:
+        """pipeline, version ('' for the active one)."""
+        results = []
+        async with self.driver.reading() as connection:
+            for name, asked in items:
+                version = asked
+                if not version:
+                    rows = await connection.rows(self._queries["find_pipeline"], name=name)
+                    version = rows[0][0] if rows else ""
+                if not version:
+                    results.append(Result("NO_PIPELINE", (b"",)))
+                    continue
+                rows = await connection.rows(self._queries["find_pipeline_version"], name=name, version=version)
+                if rows:
+                    results.append(Result("OK", (version.encode(), rows[0][0].encode())))
+                else:
+                    results.append(Result("NO_VERSION", (version.encode(),)))
+        return results
+
+    async def list_definitions(self, *, whole: bool) -> tuple[int, int, dict[str, bytes], dict[str, bytes]]:
+        """How often pipelines and node groups were changed, and what there is."""
+        pipelines: dict[str, bytes] = {}
+        groups: dict[str, bytes] = {}
+        async with self.driver.reading() as connection:
+            # Counted first: what changes between the queries is seen again at the next look.
+            changes = dict(await connection.rows(self._queries["list_changes"]))
+            if whole:
+                pipelines = {row[0]: row[1].encode() for row in await connection.rows(self._queries["list_pipelines"])}
+                groups = {row[0]: row[1].encode() for row in await connection.rows(self._queries["list_node_groups"])}
+        return changes.get(PIPELINES, 0), changes.get(NODE_GROUPS, 0), pipelines, groups
+
+    async def save_node_groups(self, items: Sequence[tuple[str, str, int]]) -> list[Result]:
+        """group, values, only_new."""
+        results = []
+        async with self.driver.writing() as connection:
+            for name, values, only_new in items:
+                query = self._queries["insert_node_group" if only_new else "save_node_group"]
+                if not await connection.run(query, name=name, settings=values) and only_new:
+                    results.append(Result("SAME"))
+                    continue
+                await connection.run(self._queries["count_change"], kind=NODE_GROUPS)
+                results.append(Result("OK"))
+        return results
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
 

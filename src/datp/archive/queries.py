@@ -2,8 +2,8 @@
 
 A file holds one query. Its header says what is true afterwards and which index serves it. `:name` is a parameter, and
 `IN (:names)` one that is a list. `<name>.<dialect>.sql` goes before `<name>.sql`, where the texts really differ.
-A query for many rows names their columns: the text is that of one row, but on PostgreSQL, where each parameter is the
-array of a column.
+A query for many rows is that of one row, but on PostgreSQL: there `rows: <table>` in the header says that the rows are
+copied to the temporary table <table>_rows first, which has the same columns, and the query takes them from there.
 """
 
 import re
@@ -38,6 +38,8 @@ class Query:
     """As it stands in the file."""
     text: str
     """With the parameters as the dialect's driver wants them."""
+    rows_of: str
+    """The table whose columns the rows have, where they are copied first."""
 
 
 @cache
@@ -59,20 +61,24 @@ def sql_files() -> Iterator[tuple[str, str, str]]:
 
 
 def _parse(name: str, text: str, dialect: Dialect) -> Query:
-    header, part = {"says": "", "index": ""}, "says"
+    header, part = {"says": "", "index": "", "rows": ""}, "says"
     body: list[str] = []
     for line in text.splitlines():
         if body or not line.startswith("-- "):
             body.append(line)
             continue
         said = line.removeprefix("-- ")
-        if said.startswith("index: "):
-            part, said = "index", said.removeprefix("index: ")
+        for begun in ("index", "rows"):
+            if said.startswith(f"{begun}: "):
+                part, said = begun, said.removeprefix(f"{begun}: ")
         header[part] += f" {said}" if header[part] else said
     named, _, says = header["says"].partition(": ")
     assert named == name and says and header["index"], f"the header of {name} must say what it does, and its index"
     bare = "\n".join(line for line in body if not line.lstrip().startswith("--"))
     names = tuple(dict.fromkeys(_PARAMETER.findall(bare)))
+    if header["rows"]:
+        # They are in the order of the query for one row.
+        names = _parse(name, (_SQL / f"{name}.sql").read_text(), dialect).names
     return Query(
         name=name,
         says=says,
@@ -81,6 +87,7 @@ def _parse(name: str, text: str, dialect: Dialect) -> Query:
         lists=frozenset(_LIST.findall(bare)),
         source="\n".join(body),
         text=_for_driver(bare, names, dialect),
+        rows_of=header["rows"],
     )
 
 

@@ -27,6 +27,9 @@ _compress = zstandard.ZstdCompressor(level=1).compress
 """Level 1: a document of 1.5 KiB takes some 10 µs and shrinks to less than half; higher levels gain a few percent."""
 _decompress = zstandard.ZstdDecompressor().decompress
 
+_PHASES: Final = {phase.value.encode(): phase for phase in Phase}
+_STATUSES: Final = {status.value.encode(): status for status in Status}
+
 Row = tuple[Any, ...]
 
 
@@ -86,15 +89,19 @@ def archived_state(
         # Once SQL holds it the client is told, with this version; that is what is true of it from then on.
         fields = {**fields, "untold": b"", "sequence": str(version).encode()}
         is_owed = bool(fields.get("webhook"))
-    text = {name: _text(tx_id, name, fields.get(name, b"")) for name in _TEXTS}
+    get = fields.get
     try:
-        phase = Phase(text["phase"])
-        status = Status(text["status"]) if phase == Phase.COMPLETE else STATUS_OF_PHASE[phase]
+        phase = _PHASES[fields["phase"]]
+        status = _STATUSES[fields["status"]] if phase is Phase.COMPLETE else STATUS_OF_PHASE[phase]
         sequence, started_at = int(float(fields["sequence"])), int(float(fields["started_at"]))
+        owner, type_, node_group = fields["owner"].decode(), fields["type"].decode(), fields["group"].decode()
+        pipeline_version = fields["pipeline_version"].decode()
+        external_id, request_hash = get("external_id", b"").decode(), get("request_hash", b"").decode()
+        parent = get("parent", b"").decode()
     except (KeyError, ValueError, OverflowError) as error:
-        raise BrokenState(f"{tx_id} can't be archived: {error} is wrong or missing in its state") from None
-    is_final = phase == Phase.COMPLETE
-    if not is_final and text["undoing"]:
+        raise BrokenState(f"{tx_id} can't be archived: a field of its state is missing or wrong: {error!r}") from None
+    is_final = phase is Phase.COMPLETE
+    if not is_final and get("undoing"):
         status = Status.RUNNING
     return ArchivedState(
         tx_id=tx_id,
@@ -102,13 +109,13 @@ def archived_state(
         sequence=sequence,
         phase=phase,
         status=status,
-        owner=text["owner"],
-        type=text["type"],
-        pipeline_version=text["pipeline_version"],
-        node_group=text["group"],
-        external_id=text["external_id"] or None,
-        request_hash=text["request_hash"],
-        parent=text["parent"] or None,
+        owner=owner,
+        type=type_,
+        pipeline_version=pipeline_version,
+        node_group=node_group,
+        external_id=external_id or None,
+        request_hash=request_hash,
+        parent=parent or None,
         started_at=started_at,
         ended_at=sequence if is_final else None,
         reply_owed=is_final and is_owed,
@@ -179,15 +186,3 @@ def decode_document(tx_id: str, encoding: str, encoded: bytes) -> Document:
     except (zstandard.ZstdError, msgspec.DecodeError) as error:
         raise BrokenState(f"The archived document of {tx_id} can't be read: {error}") from None
     raise BrokenState(f"The archived document of {tx_id} is in an encoding that this version doesn't know: {encoding}")
-
-
-_TEXTS: Final = (
-    "phase", "status", "owner", "type", "pipeline_version", "group", "external_id", "request_hash", "parent", "undoing",
-)  # fmt: skip
-
-
-def _text(tx_id: str, name: str, value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise BrokenState(f"{tx_id} can't be archived: its {name} is not a text") from None

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from datp.cli import dev, groups, node, nodes, pipelines, queues, steps, store, transactions
+from datp.cli import dev, groups, migrate, node, nodes, pipelines, queues, steps, store, transactions
 from datp.cli.output import complain, show_version
 from datp.errors import BadRequest, DatpError
 
@@ -48,6 +48,7 @@ app.command("steps", rich_help_panel=DEFINE)(steps.steps)
 app.command("queues", rich_help_panel=OPERATE)(queues.queues)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=OPERATE)
 app.add_typer(store.app, name="store", rich_help_panel=OPERATE)
+app.add_typer(migrate.app, name="migrate", rich_help_panel=OPERATE)
 app.command("invariants", rich_help_panel=OPERATE)(store.invariants)
 
 

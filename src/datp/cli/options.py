@@ -15,6 +15,17 @@ StoreUrl = Annotated[
     ),
 ]
 
+DatabaseUrl = Annotated[
+    str,
+    typer.Option(
+        "--database-url",
+        metavar="URL",
+        help="The archive's database: sqlite:///archive.sqlite, postgresql:// or mariadb://."
+        " Default: DATP_DATABASE_URL, or the file that DATP_DATABASE_URL_FILE names.",
+        show_default=False,
+    ),
+]
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 Owner = Annotated[str, typer.Option("--owner", metavar="NAME", help="Whose transaction it is.")]

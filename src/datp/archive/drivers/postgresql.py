@@ -38,8 +38,8 @@ class PostgresqlDriver(PooledDriver):
             connection = await psycopg.AsyncConnection.connect(
                 self._url,
                 autocommit=True,
-                # A plan is made for each call's values: what is rare and what is common differ by far, and a pooler
-                # between us needs no prepared statements. It costs 0.1 ms.
+                # A plan is made for each call's values, because what is rare and what is common differ by far. It costs
+                # 0.1 ms.
                 prepare_threshold=None,
                 application_name="datp",
             )
@@ -50,6 +50,8 @@ class _Connection:
     def __init__(self, connection: psycopg.AsyncConnection[tuple[Any, ...]], timeout_s: float) -> None:
         self._connection = connection
         self._timeout_s = timeout_s
+        self._types: dict[str, list[int]] = {}
+        """Of the columns of the temporary tables that this connection has."""
 
     async def close(self) -> None:
         await self._connection.close()
@@ -64,13 +66,31 @@ class _Connection:
             return (await self._connection.execute(query.text, values)).rowcount
 
     async def run_many(self, query: Query, rows: Sequence[Sequence[Any]]) -> int | None:
-        columns = dict(zip(query.names, map(list, zip(*rows, strict=True)), strict=True))
-        async with self._our_time():
-            return (await self._connection.execute(query.text, columns)).rowcount
+        # Copied to a temporary table in binary form, and taken from there: 50 000 rows/s, where unnest of arrays in
+        # binary form does 37 000, executemany 24 000 and unnest of arrays as text 22 000.
+        names = ", ".join(query.names)
+        async with self._our_time(), self._connection.cursor() as cursor:
+            if query.rows_of not in self._types:
+                self._types[query.rows_of] = await self._prepare(query, names)
+            async with cursor.copy(f"COPY {query.rows_of}_rows ({names}) FROM STDIN (FORMAT BINARY)".encode()) as copy:
+                copy.set_types(self._types[query.rows_of])
+                for row in rows:
+                    await copy.write_row(row)
+            return (await cursor.execute(query.text.encode())).rowcount
 
     async def execute(self, statement: str) -> None:
         async with self._our_time():
             await self._connection.execute(statement.encode())
+
+    async def _prepare(self, query: Query, names: str) -> list[int]:
+        """The temporary table for rows of this query is there; the types of its columns."""
+        rows = f"{query.rows_of}_rows"
+        await self._connection.execute(
+            f"CREATE TEMPORARY TABLE {rows} ON COMMIT DELETE ROWS AS SELECT {names} FROM {query.rows_of}"
+            " WITH NO DATA".encode()
+        )
+        cursor = await self._connection.execute(f"SELECT {names} FROM {rows}".encode())
+        return [column.type_code for column in cursor.description or ()]
 
     @asynccontextmanager
     async def _our_time(self) -> AsyncIterator[None]:

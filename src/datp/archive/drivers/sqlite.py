@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import json
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
@@ -17,14 +19,19 @@ from datp.settings import Settings
 
 T = TypeVar("T")
 
-CHECKPOINT_PAGES: Final = 10_000
-"""Of the write-ahead log: pages that are written often, such as those of indexes, go to the file once per 40 MB."""
+CHECKPOINT_PAGES: Final = 25_000
+"""Of the write-ahead log: pages that are written often, such as those of indexes, go to the file once per 100 MB. With
+10 000, a fifth fewer rows are written; with 1000, SQLite's own, half as many."""
 
 CACHE_KIB: Final = 65_536
 """For the connection that writes: the pages to which its indexes are being appended."""
 
 STATEMENTS: Final = 256
 """Prepared ones that a connection keeps: all of ours."""
+
+ROWS_AT_ONCE: Final = 50
+"""In one statement, during which Python's lock is free: row by row, a busy event loop would get it in between, and keep
+it for 5 ms each time (22 000 rows/s instead of 37 000, while another batch is being encoded)."""
 
 PASSES: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_INTERRUPT"})
 """Errors that another try may not have."""
@@ -79,6 +86,8 @@ class SqliteDriver:
                 with contextlib.suppress(DatabaseError):  # it has ended already: the disk is full, for one
                     await asyncio.shield(connection.execute("ROLLBACK"))
                 raise
+        # Who waits for the turn begins now, not when this task has prepared its next batch.
+        await asyncio.sleep(0)
 
     async def close(self) -> None:
         async with self._turn:
@@ -130,7 +139,19 @@ class _Connection:
         return await self._in_thread(lambda: self._connection.execute(query.text, given).rowcount)
 
     async def run_many(self, query: Query, rows: Sequence[Sequence[Any]]) -> int | None:
-        return await self._in_thread(lambda: self._connection.executemany(query.text, rows).rowcount)
+        whole = len(rows) // ROWS_AT_ONCE * ROWS_AT_ONCE
+        text = _for_many(query) if whole else ""
+
+        def write() -> int:
+            changed = 0
+            for place in range(0, whole, ROWS_AT_ONCE):
+                values = [value for row in rows[place : place + ROWS_AT_ONCE] for value in row]
+                changed += self._connection.execute(text, values).rowcount
+            if whole < len(rows):
+                changed += self._connection.executemany(query.text, rows[whole:]).rowcount
+            return changed
+
+        return await self._in_thread(write)
 
     async def execute(self, statement: str) -> None:
         await self._in_thread(lambda: self._connection.execute(statement))
@@ -163,6 +184,16 @@ class _Connection:
                 return work()
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, done)
+
+
+@cache
+def _for_many(query: Query) -> str:
+    """The query for ROWS_AT_ONCE rows."""
+    places = ", ".join(f"?{place}" for place in range(1, len(query.names) + 1))
+    before, found, after = re.sub(r"\s+", " ", query.text).partition(f"VALUES ( {places} )")
+    assert found, f"{query.name} must name its parameters in one order, between VALUES ( and )"
+    row = f"({', '.join('?' * len(query.names))})"
+    return f"{before}VALUES {', '.join([row] * ROWS_AT_ONCE)}{after}"
 
 
 def _in_order(query: Query, values: dict[str, Any]) -> list[Any]:

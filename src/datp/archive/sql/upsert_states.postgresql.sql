@@ -1,16 +1,15 @@
 -- upsert_states: states are stored; an older version never replaces a newer one, and what is final stays, but for a
 -- newer version with the same status, which tells when the client was notified.
 -- index: the primary key
+-- rows: datp_transaction
 INSERT INTO datp_transaction AS held (
   tx_id, version, sequence, phase, status, is_final, owner, type, pipeline_version, node_group, external_id,
   request_hash, parent, started_at, ended_at, reply_owed, encoding, document
 )
-SELECT * FROM unnest(
-  :tx_id::text[], :version::bigint[], :sequence::bigint[], :phase::text[], :status::text[], :is_final::smallint[],
-  :owner::text[], :type::text[], :pipeline_version::text[], :node_group::text[], :external_id::text[],
-  :request_hash::text[], :parent::text[], :started_at::bigint[], :ended_at::bigint[], :reply_owed::smallint[],
-  :encoding::text[], :document::bytea[]
-)
+SELECT
+  tx_id, version, sequence, phase, status, is_final, owner, type, pipeline_version, node_group, external_id,
+  request_hash, parent, started_at, ended_at, reply_owed, encoding, document
+FROM datp_transaction_rows
 ON CONFLICT (tx_id) DO UPDATE SET
   version = excluded.version, sequence = excluded.sequence, phase = excluded.phase, status = excluded.status,
   is_final = excluded.is_final, owner = excluded.owner, type = excluded.type,

@@ -30,17 +30,17 @@ CREATE TABLE datp_transaction (
 ) ENGINE = InnoDB;
 
 -- Search, newest first. A search that names no status merges one range of an index for each status. MariaDB has no
--- partial indexes: parent stands in them, so that branches cost a search nothing.
-CREATE INDEX datp_transaction_status ON datp_transaction (status, parent, started_at, tx_id);
-CREATE INDEX datp_transaction_type ON datp_transaction (type, status, parent, started_at, tx_id);
-CREATE INDEX datp_transaction_owner ON datp_transaction (owner, status, parent, started_at, tx_id);
-CREATE INDEX datp_transaction_owner_type ON datp_transaction (owner, type, status, parent, started_at, tx_id);
+-- partial indexes: parent stands in them, so that branches cost a search nothing. At the end of each is the primary key.
+CREATE INDEX datp_transaction_status ON datp_transaction (status, parent, started_at);
+CREATE INDEX datp_transaction_type ON datp_transaction (type, status, parent, started_at);
+CREATE INDEX datp_transaction_owner ON datp_transaction (owner, status, parent, started_at);
+CREATE INDEX datp_transaction_owner_type ON datp_transaction (owner, type, status, parent, started_at);
 CREATE INDEX datp_transaction_external_id ON datp_transaction (external_id, owner);
 
 -- Branches are found through their parent, and deleted with it.
-CREATE INDEX datp_transaction_parent ON datp_transaction (parent, tx_id);
+CREATE INDEX datp_transaction_parent ON datp_transaction (parent);
 
 -- The reconciler's and the rebuild's pages.
-CREATE INDEX datp_transaction_live ON datp_transaction (is_final, tx_id);
-CREATE INDEX datp_transaction_owed ON datp_transaction (reply_owed, is_final, tx_id);
-CREATE INDEX datp_transaction_ended ON datp_transaction (ended_at, tx_id);
+CREATE INDEX datp_transaction_live ON datp_transaction (is_final);
+CREATE INDEX datp_transaction_owed ON datp_transaction (reply_owed, is_final);
+CREATE INDEX datp_transaction_ended ON datp_transaction (ended_at);

@@ -1,0 +1,4 @@
+-- activate_pipeline: new transactions take this version of the pipeline.
+-- index: the primary key
+INSERT INTO datp_pipeline (name, active_version) VALUES (:name, :version)
+ON DUPLICATE KEY UPDATE active_version = VALUES(active_version)

@@ -1,0 +1,4 @@
+-- save_node_group: a node group is known, with the settings that its nodes share.
+-- index: the primary key
+INSERT INTO datp_node_group (name, settings) VALUES (:name, :settings)
+ON DUPLICATE KEY UPDATE settings = VALUES(settings)

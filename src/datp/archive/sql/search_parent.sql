@@ -1,0 +1,12 @@
+-- search_parent: a page of the branches of a transaction, the newest first; '' stands for any.
+-- index: datp_transaction_parent; a transaction has few branches, which are put in order
+SELECT
+  tx_id, version, sequence, phase, status, owner, type, pipeline_version, node_group, external_id, parent, started_at,
+  ended_at
+FROM datp_transaction
+WHERE parent = :parent
+  AND (:external_id = '' OR external_id = :external_id)
+  AND (:owner = '' OR owner = :owner) AND (:type = '' OR type = :type) AND (:status = '' OR status = :status)
+  AND started_at >= :from_ms AND started_at <= :before_ms AND (started_at < :before_ms OR tx_id < :before_id)
+ORDER BY started_at DESC, tx_id DESC
+LIMIT :count
