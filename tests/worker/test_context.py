@@ -42,7 +42,7 @@ async def test_a_step_knows_who_and_where_it_is(eng: Engine) -> None:
 async def test_a_step_without_a_deadline_or_a_language_has_neither(eng: Engine) -> None:
     held = await held_one(eng)
     await eng.node()
-    tx_id = await eng.start("one", metadata={"lang": 5})
+    tx_id = await eng.start("one", metadata={"language": "FR"})
     context = await held.began()
     assert (context.deadline_ms, context.language, context.external_id) == (0, "EN", "")
     held.let_go()

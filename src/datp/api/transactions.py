@@ -33,6 +33,7 @@ from datp.model.ids import (
     parse_transaction_id,
     partition_of,
 )
+from datp.model.metadata import NOTHING_ASKED, encode_webhook, parse_metadata
 from datp.model.next_move import new_transaction
 from datp.model.pipeline import Duration, PinnedPipeline, duration_ms
 from datp.model.reply import Reply, reply_from
@@ -166,10 +167,12 @@ class Transactions:
     ) -> tuple[Start, bytes]:
         settings = self._store.settings
         given = encode_checked(request.input, "input", settings.input_bytes_max)
+        asked = NOTHING_ASKED
         if request.metadata != {}:
             if not isinstance(request.metadata, dict):
                 raise BadRequest(f"metadata must be a JSON object, not {shown(request.metadata)}", field="metadata")
             encode_checked(request.metadata, "metadata", settings.metadata_bytes_max)
+            asked = parse_metadata(request.metadata, settings.webhook_url_length_max)
         deadline = pipeline.deadline_ms if request.deadline is None else duration_ms(request.deadline, "deadline")
         if request.external_id is None:
             external_id, request_hash = "", ""
@@ -187,7 +190,8 @@ class Transactions:
                 " DATP_DATABASE_URL",
                 field="transactionType",
             )
-        return _start_item(tx_id, owner, external_id, request_hash, pipeline, deadline, durability), state
+        webhook = encode_webhook(asked.webhook)
+        return _start_item(tx_id, owner, external_id, request_hash, pipeline, deadline, webhook, durability), state
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -486,6 +490,7 @@ def _start_item(
     request_hash: str,
     pipeline: PinnedPipeline,
     deadline_ms: int,
+    webhook: str,
     durability: str,
 ) -> Start:
     return Start(
@@ -497,7 +502,7 @@ def _start_item(
         pipeline_version=pipeline.version,
         group=pipeline.group,
         deadline_in_ms=deadline_ms,
-        webhook="",
+        webhook=webhook,
         durability=durability,
     )
 
