@@ -65,6 +65,11 @@ class Settings(Limits, _Origin):
     build_time: str = setting("-", "text", "what the node says of the application's build")
     http_port: int = setting(0, "port", "for /healthz and /readyz; 0: none")
 
+    # ── calling others
+    outbound_networks: str = setting(
+        "", "networks", "what steps and webhooks may call beside public addresses: 10.0.0.0/8,fd00::/8"
+    )
+
     # ── taking and running
     batch_size_max: int = setting(200, "items", "one script call stays below 10 ms, and others get their turn")
     in_share: int = setting(8, "items", "every 8th item is a new start, so that returns can't starve them", live=True)

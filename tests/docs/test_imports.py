@@ -9,7 +9,7 @@ import pytest
 
 SOURCE: Final = Path(__file__).parents[2] / "src/datp"
 
-PLAIN: Final = {"errors", "clock", "service"}
+PLAIN: Final = {"errors", "clock", "service", "outbound"}
 NOUNS: Final = PLAIN | {"model", "settings"}
 STORES: Final = {"hotstore", "archive", "definitions"}
 STATIONS: Final = {"api", "worker", "steps", "webhooks", "longpoll", "links", "transfers", "metrics"}
@@ -20,6 +20,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "errors": set(),
     "clock": set(),
     "service": {"errors"},
+    "outbound": {"errors"},
     "model": {"errors"},
     "settings": {"errors", "model"},
     # the stores

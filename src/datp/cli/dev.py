@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 GROUPS: Final = ("main", "checks")
 HOST: Final = "127.0.0.1"
+LOOPBACK: Final = "127.0.0.0/8,::1/128"
+"""What steps and webhooks may call here: whoever tries something out has the other side on this machine."""
 
 
 def dev(
@@ -36,6 +38,8 @@ def dev(
 
     Stop it with Ctrl-C, start it again: everything is still there. Whatever it was killed in the middle of goes on.
     """
+    from dataclasses import replace
+
     from datp.cli.connect import dev_database_url
     from datp.cli.serving import listen, set_up_logging
     from datp.cli.steps import load_steps
@@ -46,6 +50,8 @@ def dev(
     set_up_logging()
     given = {"partitions": 1, "node_group": GROUPS[0], "workers": workers, "steps": steps or None}
     settings = load(given={**given, "database_url": dev_database_url(directory)})
+    if "outbound_networks" not in settings.given_here:
+        settings = replace(settings, outbound_networks=LOOPBACK)
     registry = load_steps(settings.steps)
     server = EmbeddedServer(directory)
     try:
