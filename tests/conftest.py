@@ -1,7 +1,7 @@
 """Servers and stores for the tests; the invariants are checked after every test that touched a store."""
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 
 import pytest
 from servers import Cluster, Server, Unavailable, cluster, redis7, valkey
@@ -12,6 +12,18 @@ from datp.hotstore.store import Store
 from datp.settings import Settings
 
 NO_SKIP = os.environ.get("DATP_TEST_NO_SKIP") == "1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where nothing may be skipped, a skip is a failure: a claim that nobody looked at."""
+    report = yield
+    if NO_SKIP and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, and DATP_TEST_NO_SKIP=1: {report.longrepr}"
+    return report
 
 
 def _started(start: object) -> Server | Cluster:

@@ -106,11 +106,10 @@ async def test_while_sql_is_away_work_goes_on_and_the_backlog_drains_afterwards(
     await archived(eng, ids)
 
 
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 async def test_a_real_server_that_is_killed_and_comes_back(
     eng: Engine, kind: str, servers: Callable[[str], Any]
 ) -> None:
-    if kind not in ("postgresql", "mariadb"):
-        pytest.skip("a server of its own is what is killed here")
     server = servers(kind)
     await eng.pipeline("one", "util/echo")
     await eng.node(roles="worker,archive")

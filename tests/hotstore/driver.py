@@ -350,6 +350,9 @@ class Driver:
     async def join_branch(self, parent: str, branch: str, status: str = "success") -> Result:
         return await self._result("join_branch", [(parent, branch, status, "{}")])
 
+    async def keep_external_id(self, tx_id: str, external_id: str, *, keep_for_ms: int, owner: str = "acme") -> Result:
+        return await self._result("keep_external_id", [(tx_id, owner, external_id, "h", keep_for_ms)])
+
     async def uncounted(self, parent: str, branch: Taken) -> None:
         """The branch has ended, but the store lost that its parent counted it."""
         assert (await self.complete(branch)).code == "OK"

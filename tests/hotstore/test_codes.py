@@ -622,6 +622,15 @@ async def branch_joined_too_late(hot: Driver) -> Result:
     return await hot.join_branch(run.tx_id, hot.new_id())
 
 
+@case("keep_external_id", "OK")
+async def external_id_kept(hot: Driver) -> Result:
+    ended = hot.new_id()
+    answer = await hot.keep_external_id(ended, "e", keep_for_ms=60_000)
+    assert (await hot.find("e")).text == ended
+    assert 0 < hot.raw.pttl(hot.key("external_id", owner="acme", external_id="e")) <= 60_000
+    return answer
+
+
 async def _load(hot: Driver, pipeline: str, version: str) -> Result:
     async with hot.store.turn() as turn:
         reply = turn.load_pipelines([(pipeline, version)])
@@ -728,4 +737,10 @@ def test_every_answer_of_every_contract_has_a_case() -> None:
     for name, script in scripts().items():
         returned = re.findall(r"^([A-Z][A-Z_]+)\b", script.contract.returns, re.MULTILINE)
         in_contracts |= {(name, code) for code in (*script.contract.refuses, *returned)}
-    assert set(CASES) == in_contracts
+    missing = [f'@case("{name}", "{code}")' for name, code in sorted(in_contracts - set(CASES))]
+    assert not missing, (
+        "an answer of a script is seen by no test. Add to this file a function for each of these, which brings a store"
+        f" to where the script answers so, and returns what it answered: {', '.join(missing)}"
+    )
+    needless = sorted(set(CASES) - in_contracts)
+    assert not needless, f"these cases are about answers that no contract names (returns, refuses): {needless}"

@@ -108,6 +108,8 @@ ALLOWED_MOVES: Final[dict[str, dict[Phase, frozenset[Phase]]]] = {
     },
     "retry": {Phase.EXCEPTION: _QUEUED},
     "end_parked": {Phase.EXCEPTION: frozenset({Phase.COMPLETE}), **_ENDING_BRANCH},
+    "park_lost": {},
+    "join_branch": _ENDING_BRANCH,
 }
 """operation → phase before → phases after, of the transaction that it is told, or of a parent whose branch that is.
 
