@@ -6,6 +6,8 @@
     │   ├── BadDefinition      a pipeline, a step or a setting is defined wrongly
     │   ├── TooLarge           a value is over a limit, which is named
     │   └── BadSwitch          a switch's name or value is wrong
+    ├── Unauthenticated        it is not known who asks
+    ├── Forbidden              who asks may not do this
     ├── NotFound               there is no such thing
     ├── Conflict               the thing is not in a state that allows this
     ├── StoreError             the hot store could not answer
@@ -69,6 +71,22 @@ class BadSwitch(BadRequest):
     """A switch's name or value is wrong."""
 
     code = "bad-switch"
+
+
+class Unauthenticated(DatpError):
+    """It is not known who asks: no key, or one that opens nothing."""
+
+    code = "unauthenticated"
+    http_status = 401
+    exit_code = 7
+
+
+class Forbidden(DatpError):
+    """Who asks is known, and may not do this."""
+
+    code = "forbidden"
+    http_status = 403
+    exit_code = 7
 
 
 class NotFound(DatpError):

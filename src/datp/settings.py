@@ -54,6 +54,13 @@ class Settings(Limits, _Origin):
     database_timeout_ms: int = setting(30_000, "ms", "a batch takes milliseconds, but a busy disk may hold it up")
     database_connections_max: int = setting(4, "connections", "of one process; servers have some hundred for everybody")
 
+    # ── who may
+    api_key_cache_ms: int = setting(2_000, "ms", "a revoked key opens doors for so long; else every request asks SQL")
+    api_key_stale_ms: int = setting(
+        300_000, "ms", "while the database is down, keys that were good a moment ago stay good for so long"
+    )
+    api_keys_cached_max: int = setting(10_000, "keys", "those that don't exist too, so that guessing costs SQL little")
+
     # ── the node
     node_group: str = setting("main", "name", "the group that `datp dev` and the examples use")
     roles: str = setting("worker,wakeup", "names", "what this process does: worker, wakeup, archive", live=False)

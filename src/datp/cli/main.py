@@ -2,7 +2,7 @@
 
 Exit codes are in errors.py, beside the classes that they belong to: 0 it was done, 1 it failed, 2 the input is wrong,
 3 there is no such thing, 4 the thing is not in a state that allows this, 5 the store could not answer, 6 the process
-can't run as it is configured; and 130 after Ctrl-C.
+can't run as it is configured, 7 it may not be done by who asks; and 130 after Ctrl-C.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from datp.cli import dev, groups, migrate, node, nodes, pipelines, queues, steps, store, transactions
+from datp.cli import audit, dev, groups, key, migrate, node, nodes, pipelines, queues, steps, store, transactions
 from datp.cli.output import complain, show_version
 from datp.errors import BadRequest, DatpError
 
@@ -49,6 +49,8 @@ app.command("queues", rich_help_panel=OPERATE)(queues.queues)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=OPERATE)
 app.add_typer(store.app, name="store", rich_help_panel=OPERATE)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=OPERATE)
+app.add_typer(key.app, name="key", rich_help_panel=OPERATE)
+app.command("audit", rich_help_panel=OPERATE)(audit.audit)
 app.command("invariants", rich_help_panel=OPERATE)(store.invariants)
 
 

@@ -26,6 +26,8 @@ DatabaseUrl = Annotated[
     ),
 ]
 
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the audit log.")]
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 Owner = Annotated[str, typer.Option("--owner", metavar="NAME", help="Whose transaction it is.")]

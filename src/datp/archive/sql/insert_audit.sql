@@ -1,0 +1,4 @@
+-- insert_audit: what an operator did is in the log.
+-- index: the primary key
+INSERT INTO datp_audit (at_ms, who, action, subject, was, became, reason)
+VALUES (:at_ms, :who, :action, :subject, :was, :became, :reason)
