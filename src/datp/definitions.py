@@ -1,4 +1,8 @@
-"""Pipelines, their versions and node groups: load, save, watch. The one interface to where their truth is kept."""
+"""Pipelines, their versions and node groups: load, save, watch. The one interface to where their truth is kept.
+
+Where there is a database it keeps them: a change is made in SQL, and then published to the store, which is how it
+reaches the nodes (a worker needs no SQL). Without one the store keeps them.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,8 +10,10 @@ from typing import Any
 
 import msgspec
 
-from datp.errors import BadDefinition, NotFound, StartRefused
-from datp.hotstore.store import Store
+from datp.archive.database import Database
+from datp.archive.publish import settle
+from datp.errors import BadDefinition, Conflict, NotFound, StartRefused
+from datp.hotstore.store import Result, Store
 from datp.model.ids import NodeGroup, PipelineName, PipelineVersion, parse_name
 from datp.model.pipeline import (
     PinnedPipeline,
@@ -21,8 +27,10 @@ from datp.settings import check_shared
 class Definitions:
     """What this process knows of pipelines and node groups; at most `definitions_look_ms` behind the truth."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, database: Database | None = None) -> None:
         self._store = store
+        self._database = database
+        self._is_settled = False
         self._versions: dict[tuple[str, str], PipelineDefinition] = {}
         self._active: dict[str, str] = {}
         self._groups: dict[str, dict[str, Any]] = {}
@@ -41,10 +49,10 @@ class Definitions:
         """Everything is as it is in the store; versions, which never change, stay loaded."""
         async with self._store.turn() as turn:
             reply = turn.list_definitions(whole=True)
-        pipelines, groups, active, shared = reply.value
-        self._active = {name: version.decode() for name, version in active.items()}
-        self._groups = {name: msgspec.json.decode(values) for name, values in shared.items()}
-        self._seen = (pipelines, groups)
+        listed = reply.value
+        self._active = {name: version.decode() for name, version in listed.pipelines.items()}
+        self._groups = {name: msgspec.json.decode(values) for name, values in listed.groups.items()}
+        self._seen = listed[:2]
 
     # ── pipelines ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -94,16 +102,38 @@ class Definitions:
     async def save(self, definition: PipelineDefinition, *, activate: bool) -> bool:
         """The version is stored, and active if that is asked for; whether it is a new one."""
         item = (definition.name, definition.version, encode_pipeline(definition), int(activate))
-        async with self._store.turn() as turn:
-            reply = turn.save_pipelines([item])
-        return bool(reply.value[0].detail[0])
+        return bool((await self._save_pipeline(item)).detail[0])
 
     async def activate(self, name: str, version: str) -> None:
         """New transactions take this version from now on."""
-        async with self._store.turn() as turn:
-            reply = turn.save_pipelines([(name, version, "", 1)])
-        if reply.value[0].code != "OK":
+        item = (name, version, "", 1)
+        if self._database is not None:
+            await self.settle()
+            # What is published says it whole: whoever saved the version may have died before it was.
+            known = (await self._database.load_pipelines([(name, version)]))[0]
+            item = (name, version, known.detail[1].decode() if known.code == "OK" else "", 1)
+        if (await self._save_pipeline(item)).code != "OK":
             raise NotFound(f"There is no version {version} of pipeline {name}")
+
+    async def settle(self) -> None:
+        """The store and SQL, where there is one, know the same; looked at once, before the first change."""
+        if self._database is not None and not self._is_settled:
+            await settle(self._store, self._database)
+            self._is_settled = True
+
+    async def _save_pipeline(self, item: tuple[str, str, str, int]) -> Result:
+        """In SQL first, so that what nodes see has been kept."""
+        change = 0
+        if self._database is not None:
+            await self.settle()
+            change, [kept] = await self._database.save_pipelines([item])
+            if kept.code != "OK":
+                return kept
+        async with self._store.turn() as turn:
+            reply = turn.save_pipelines([item], change=change)
+        published = reply.value[0]
+        _check_not_in_sql(published)
+        return published if self._database is None else kept
 
     async def definition(self, name: str, version: str = "") -> PipelineDefinition:
         """A version, or the active one."""
@@ -132,10 +162,27 @@ class Definitions:
         """The group is known, with these settings; raises BadDefinition."""
         checked = check_shared(values)
         item = (NodeGroup(parse_name(name, "node group")), json.dumps(checked), int(only_new))
+        change = 0
+        if self._database is not None:
+            await self.settle()
+            change, [kept] = await self._database.save_node_groups([item])
+            if kept.code == "SAME":
+                return
         async with self._store.turn() as turn:
-            reply = turn.save_node_groups([item])
-        if reply.value[0].code not in ("OK", "SAME"):
-            raise BadDefinition(f"node group {name}: {reply.value[0].text}")
+            reply = turn.save_node_groups([item], change=change)
+        published = reply.value[0]
+        _check_not_in_sql(published)
+        if published.code not in ("OK", "SAME"):
+            raise BadDefinition(f"node group {name}: {published.text}")
+
+
+def _check_not_in_sql(result: Result) -> None:
+    """Raises Conflict where a process without the database would change what the database keeps."""
+    if result.code == "IN_SQL":
+        raise Conflict(
+            "The definitions of this store are kept in its database: name it with DATP_DATABASE_URL",
+            reason=result.code,
+        )
 
 
 def _no_such_pipeline(name: str, known: Mapping[str, str]) -> str:

@@ -340,10 +340,6 @@ async def test_branches_and_their_parent_are_put_back_together(eng: Engine) -> N
 # ── an empty store, and the rebuild ──────────────────────────────────────────────────────────────────────────────
 
 
-async def _no_definitions(_: Store) -> None:
-    """They are put in by the test."""
-
-
 async def test_an_empty_store_is_rebuilt_and_every_accepted_transaction_ends_once(eng: Engine) -> None:
     runs: list[str] = []
 
@@ -351,7 +347,7 @@ async def test_an_empty_store_is_rebuilt_and_every_accepted_transaction_ends_onc
         runs.append(context.idempotency_key)
 
     eng.step("test/count", count)
-    definition = await eng.pipeline(
+    await eng.pipeline(
         "order",
         "util/echo",
         {"step": "util/wait", "with": {"switch": "go", "timeout": "7d"}},
@@ -379,11 +375,11 @@ async def test_an_empty_store_is_rebuilt_and_every_accepted_transaction_ends_onc
 
     fresh = Store(eng.store.url, eng.settings)
     database = Database(eng.settings.database_url, eng.settings)
-    rebuilt = await rebuild(fresh, database, _no_definitions)
+    rebuilt = await rebuild(fresh, database)
     assert (rebuilt.live, rebuilt.epoch) == (11, 2)
     in_use = Store(eng.store.url, eng.settings)
     with pytest.raises(StoreLost, match="in use"):
-        await rebuild(in_use, database, _no_definitions)
+        await rebuild(in_use, database)
     await database.close()
     await in_use.close()
     await fresh.close()
@@ -394,8 +390,6 @@ async def test_an_empty_store_is_rebuilt_and_every_accepted_transaction_ends_onc
     await eng.store.open()
     assert eng.store.identity != old_identity
     await eng.archive.open()  # type: ignore[union-attr]
-    await eng.definitions.save_group("main", {})
-    await eng.definitions.save(definition, activate=True)
     await eng.definitions.reload()
     assert await eng.start("order", 1, external_id="e1") == named, "its externalId is still taken"
     await eng.node(roles="worker,wakeup,archive")
@@ -413,16 +407,18 @@ async def test_a_rebuild_that_was_broken_off_is_begun_again(eng: Engine) -> None
     async with Redis.from_url(eng.store.url) as redis:
         await redis.flushall()
 
-    async def breaks(_: Store) -> None:
+    async def breaks(*_: Any) -> list[ArchivedState]:
         raise DatabaseUnreachable("on purpose")
 
     first, second = Store(eng.store.url, eng.settings), Store(eng.store.url, eng.settings)
     database = Database(eng.settings.database_url, eng.settings)
+    live_states, database.live_states = database.live_states, breaks  # type: ignore[method-assign]
     with pytest.raises(DatabaseUnreachable):
-        await rebuild(first, database, breaks)
+        await rebuild(first, database)
+    database.live_states = live_states  # type: ignore[method-assign]
     with pytest.raises(StoreLost, match="is being rebuilt"):
         await eng.store.open()
-    rebuilt = await rebuild(second, database, _no_definitions)
+    rebuilt = await rebuild(second, database)
     for opened in (first, second, database):
         await opened.close()
     assert (rebuilt.live, rebuilt.epoch) == (len(ids), 3)

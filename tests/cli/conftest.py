@@ -72,6 +72,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def datp(dev: dict[str, Any], elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> Datp:
     """Runs a command against the `datp dev`."""
     monkeypatch.setenv("DATP_STORE_URL", dev["storeUrl"])
+    monkeypatch.setenv("DATP_DATABASE_URL", dev["databaseUrl"])
     return run_here
 
 

@@ -647,6 +647,24 @@ async def activated_unsaved(hot: Driver) -> Result:
     return await _save(hot, "1", "", 1)
 
 
+@case("save_pipelines", "IN_SQL")
+async def saved_though_sql_keeps_them(hot: Driver) -> Result:
+    async with hot.store.turn() as turn:
+        turn.save_pipelines([], change=7)
+    return await _save(hot, "1", "{}", 1)
+
+
+@case("list_versions", "OK")
+async def listed_versions(hot: Driver) -> Result:
+    await _save(hot, "1", "{}", 1)
+    await _save(hot, "2", "{}", 0)
+    async with hot.store.turn() as turn:
+        reply = turn.list_versions(["p", "unknown"])
+    [versions, none] = reply.value
+    assert (sorted(versions), none) == (["1", "2"], [])
+    return Result("OK")
+
+
 @case("load_pipelines", "OK")
 async def loaded(hot: Driver) -> Result:
     await _save(hot, "1", "{}", 1)
@@ -679,6 +697,13 @@ async def group_saved(hot: Driver) -> Result:
 @case("save_node_groups", "SAME")
 async def group_saved_twice(hot: Driver) -> Result:
     await _save_group(hot)
+    return await _save_group(hot)
+
+
+@case("save_node_groups", "IN_SQL")
+async def group_saved_though_sql_keeps_them(hot: Driver) -> Result:
+    async with hot.store.turn() as turn:
+        turn.save_node_groups([], change=7)
     return await _save_group(hot)
 
 

@@ -24,7 +24,21 @@ WRITING: Final = (
     *("RPUSH", "SADD", "SET", "SPUBLISH", "SREM", "ZADD", "ZREM"),
 )
 READING: Final = (
-    *("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HLEN", "HMGET", "LINDEX", "LLEN", "LRANGE", "PTTL", "SCARD"),
+    *(
+        "EXISTS",
+        "GET",
+        "HEXISTS",
+        "HGET",
+        "HGETALL",
+        "HKEYS",
+        "HLEN",
+        "HMGET",
+        "LINDEX",
+        "LLEN",
+        "LRANGE",
+        "PTTL",
+        "SCARD",
+    ),
     *("SMEMBERS", "TYPE", "ZCARD", "ZRANGE", "ZRANGEBYSCORE", "ZSCORE", "TIME"),
 )
 

@@ -109,8 +109,8 @@ class Engine:
     def __init__(self, url: str, settings: Settings) -> None:
         self.settings = settings
         self.store = Store(url, settings)
-        self.definitions = Definitions(self.store)
         self.archive = Archive(self.store, Database(settings.database_url, settings)) if settings.database_url else None
+        self.definitions = Definitions(self.store, self.archive.database if self.archive else None)
         self.transactions = Transactions(self.store, self.definitions, self.archive)
         self.registry: Registry = load_registry("")
         self.nodes: list[Node] = []

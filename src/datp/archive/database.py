@@ -13,17 +13,18 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from datp.archive import migrate
 from datp.archive.drivers import Connection, driver_for
 from datp.archive.logbook import LogEntry, entry_of, row_of
-from datp.archive.queries import queries
+from datp.archive.queries import Query, queries
 from datp.archive.record import COLUMNS, ArchivedState, Row, from_row, to_row
 from datp.archive.search import ArchivedBrief, Place, SearchFilter, brief_of
 from datp.errors import DatabaseRefused, RowsRefused
-from datp.hotstore.store import Result
+from datp.hotstore.store import Listed, Result
 from datp.model.status import FINAL, Status
 from datp.settings import VALUE_MAX, Settings
 
@@ -50,6 +51,13 @@ class RolledUp(NamedTuple):
     transactions: int
 
 
+class Saved(NamedTuple):
+    """A change of definitions that was made: its number, and a result for each item."""
+
+    change: int
+    results: list[Result]
+
+
 def day_of(ms: int) -> str:
     """The day of a time, in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d")
@@ -73,6 +81,18 @@ class Database:
 
     async def close(self) -> None:
         await self.driver.close()
+
+    def reading(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection for queries that change nothing; for what has a module of its own beside this one."""
+        return self.driver.reading()
+
+    def writing(self) -> AbstractAsyncContextManager[Connection]:
+        """A connection in a transaction: committed at the end, taken back if anything raises."""
+        return self.driver.writing()
+
+    def query(self, name: str) -> Query:
+        """The query of this name, as this database wants it."""
+        return self._queries[name]
 
     async def ping(self) -> dict[str, Any]:
         """What the server says of itself: server, version, what makes a commit durable; and the schema's version."""
@@ -277,10 +297,11 @@ class Database:
 
     # ── definitions, as the hot store's methods of these names ───────────────────────────────────────────────
 
-    async def save_pipelines(self, items: Sequence[tuple[str, str, str, int]]) -> list[Result]:
+    async def save_pipelines(self, items: Sequence[tuple[str, str, str, int]]) -> Saved:
         """pipeline, version, definition ('' when the version is there already), activate."""
         results = []
         async with self.driver.writing() as connection:
+            change = await self._count_change(connection, PIPELINES)
             for name, version, definition, activate in items:
                 is_new = 0
                 if definition:
@@ -294,13 +315,10 @@ class Database:
                 elif not await connection.rows(self._queries["find_pipeline_version"], name=name, version=version):
                     results.append(Result("NO_VERSION", (version.encode(),)))
                     continue
-                if activate:
-                    await connection.run(self._queries["activate_pipeline"], name=name, version=version)
-                else:
-                    await connection.run(self._queries["insert_pipeline"], name=name)
-                await connection.run(self._queries["count_change"], kind=PIPELINES)
+                query = self._queries["activate_pipeline" if activate else "insert_pipeline"]
+                await connection.run(query, name=name, **({"version": version} if activate else {}))
                 results.append(Result("OK", (is_new,)))
-        return results
+        return Saved(change, results)
 
     async def load_pipelines(self, items: Sequence[tuple[str, str]]) -> list[Result]:
         """pipeline, version ('' for the active one)."""
@@ -321,30 +339,41 @@ class Database:
                     results.append(Result("NO_VERSION", (version.encode(),)))
         return results
 
-    async def list_definitions(self, *, whole: bool) -> tuple[int, int, dict[str, bytes], dict[str, bytes]]:
-        """How often pipelines and node groups were changed, and what there is."""
-        pipelines: dict[str, bytes] = {}
-        groups: dict[str, bytes] = {}
-        async with self.driver.reading() as connection:
-            # Counted first: what changes between the queries is seen again at the next look.
-            changes = dict(await connection.rows(self._queries["list_changes"]))
-            if whole:
-                pipelines = {row[0]: row[1].encode() for row in await connection.rows(self._queries["list_pipelines"])}
-                groups = {row[0]: row[1].encode() for row in await connection.rows(self._queries["list_node_groups"])}
-        return changes.get(PIPELINES, 0), changes.get(NODE_GROUPS, 0), pipelines, groups
-
-    async def save_node_groups(self, items: Sequence[tuple[str, str, int]]) -> list[Result]:
+    async def save_node_groups(self, items: Sequence[tuple[str, str, int]]) -> Saved:
         """group, values, only_new."""
         results = []
         async with self.driver.writing() as connection:
+            change = await self._count_change(connection, NODE_GROUPS)
             for name, values, only_new in items:
                 query = self._queries["insert_node_group" if only_new else "save_node_group"]
-                if not await connection.run(query, name=name, settings=values) and only_new:
-                    results.append(Result("SAME"))
-                    continue
-                await connection.run(self._queries["count_change"], kind=NODE_GROUPS)
-                results.append(Result("OK"))
-        return results
+                is_kept = not await connection.run(query, name=name, settings=values) and only_new
+                results.append(Result("SAME" if is_kept else "OK"))
+        return Saved(change, results)
+
+    async def list_versions(self, after: tuple[str, str] = ("", ""), count: int = 500) -> list[tuple[str, str]]:
+        """The next of all pipelines' versions: name, version; fewer than `count`: there are no more."""
+        async with self.driver.reading() as connection:
+            rows = await connection.rows(
+                self._queries["list_pipeline_versions"], after_name=after[0], after_version=after[1], count=count
+            )
+        return [(row[0], row[1]) for row in rows]
+
+    async def list_definitions(self, above: tuple[int, int] = (0, 0)) -> Listed:
+        """Every pipeline and node group, at a change of their own, whose numbers are above these."""
+        async with self.driver.writing() as connection:
+            # Both rows are locked before anything is read: whoever publishes this has the latest word.
+            for kind, number in zip((PIPELINES, NODE_GROUPS), above, strict=True):
+                await connection.run(self._queries["raise_change"], kind=kind, number=number)
+            changes = [await self._count_change(connection, kind) for kind in (PIPELINES, NODE_GROUPS)]
+            pipelines = {row[0]: row[1].encode() for row in await connection.rows(self._queries["list_pipelines"])}
+            groups = {row[0]: row[1].encode() for row in await connection.rows(self._queries["list_node_groups"])}
+        return Listed(changes[0], changes[1], pipelines, groups, changes[0], changes[1])
+
+    async def _count_change(self, connection: Connection, kind: str) -> int:
+        """The number of the change that this transaction makes; nobody else makes one before it is committed."""
+        await connection.run(self._queries["count_change"], kind=kind)
+        ((number,),) = await connection.rows(self._queries["find_change"], kind=kind)
+        return int(number)
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
 

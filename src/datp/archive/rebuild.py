@@ -5,11 +5,10 @@ is put in; the name by which nodes know the store comes last. A rebuild that was
 there already is left alone.
 """
 
-from collections.abc import Awaitable, Callable
-
 import msgspec
 
 from datp.archive.database import FIRST, Database
+from datp.archive.publish import settle
 from datp.archive.reconciler import ask_for_branches, awaited
 from datp.archive.record import ArchivedState
 from datp.archive.restore import adopt
@@ -32,10 +31,8 @@ class Rebuilt(msgspec.Struct, rename="camel"):
     """Of transactions that ended so recently that they are not free yet."""
 
 
-async def rebuild(
-    store: Store, database: Database, publish: Callable[[Store], Awaitable[None]], *, held: bool = False
-) -> Rebuilt:
-    """The store holds everything that SQL knows to be live; `publish` puts the definitions in.
+async def rebuild(store: Store, database: Database, *, held: bool = False) -> Rebuilt:
+    """The store holds the definitions, and everything that SQL knows to be live.
 
     Raises StoreLost when the store is in use, DatabaseError.
     """
@@ -44,7 +41,7 @@ async def rebuild(
     rebuilt = Rebuilt(epoch=await database.raise_epoch(), store_id=database.store_id)
     identity = f"{database.store_id}/{database.epoch}/{database.partitions}/{SCHEMA}"
     await store.open_to_rebuild(identity, held=held)
-    await publish(store)
+    await settle(store, database)
     joining = await _put_in_live(store, database, rebuilt)
     for parent in joining:
         await ask_for_branches(store, database, parent)

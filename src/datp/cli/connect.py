@@ -56,10 +56,10 @@ async def opened(given: str) -> AsyncIterator[Session]:
     archive = None
     try:
         await store.open()
-        definitions = Definitions(store)
         if database_url := find_database_url(given, settings):
             archive = Archive(store, Database(database_url, settings))
             await archive.open()
+        definitions = Definitions(store, archive.database if archive else None)
         yield Session(store, definitions, Transactions(store, definitions, archive), archive)
     finally:
         if archive is not None:

@@ -101,25 +101,25 @@ def _run(
 async def _prepare(url: str, settings: "Settings") -> list[str]:
     """The store is there, with the node groups and the example pipelines, and nothing in it is leased to the dead."""
     from datp.archive import migrate
-    from datp.archive.drivers import driver_for
+    from datp.archive.archive import Archive
+    from datp.archive.database import Database
     from datp.definitions import Definitions
     from datp.hotstore.store import Store
 
-    driver = driver_for(settings.database_url, settings)
-    try:
-        await migrate.up(driver)
-    finally:
-        await driver.close()
     store = Store(url, settings)
+    archive = Archive(store, Database(settings.database_url, settings))
     try:
+        await migrate.up(archive.database.driver)
         await store.open(create=True)
         await _take_back(store)
-        definitions = Definitions(store)
+        await archive.open()
+        definitions = Definitions(store, archive.database)
         for group in GROUPS:
             await definitions.save_group(group, {}, only_new=True)
         await _save_examples(definitions, settings)
         return sorted(await definitions.pipelines())
     finally:
+        await archive.close()
         await store.close()
 
 
@@ -160,7 +160,7 @@ def _announce(
     import shlex
     import sys
 
-    from datp.cli.connect import finds_dev
+    from datp.cli.connect import dev_database_url, finds_dev
 
     http_url = f"http://{HOST}:{listener.getsockname()[1]}"
     if as_json:
@@ -171,6 +171,7 @@ def _announce(
                 "pid": os.getpid(),
                 "httpUrl": http_url,
                 "storeUrl": server.url,
+                "databaseUrl": dev_database_url(server.directory),
                 "nodes": running,
                 "pipelines": pipelines,
             }

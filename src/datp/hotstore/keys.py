@@ -160,10 +160,27 @@ KEYS: Final = (
     ),
     Key("answers", "answerH:{p}:<event_id>", "hash", "the answer to an admin event", "ten minutes"),
     Key("last_admin", "lastAdminH:{p}", "hash", "node → the last admin event that it answered, JSON", "node_gone_ms"),
-    Key("pipeline", "pipelineH:{p}:<pipeline>", "hash", "`active` → version; `v:<version>` → definition", "for ever"),
-    Key("pipelines", "pipelinesH:{p}", "hash", "pipeline → active version; `:changes` counts changes", "for ever"),
     Key(
-        "node_group", "nodeGroupH:{p}", "hash", "node group → its settings, JSON; `:changes` counts changes", "for ever"
+        "pipeline",
+        "pipelineH:{p}:<pipeline>",
+        "hash",
+        "`active` → version; `v:<version>` → definition; `change` → the number in SQL of its last activation",
+        "for ever",
+    ),
+    Key(
+        "pipelines",
+        "pipelinesH:{p}",
+        "hash",
+        "pipeline → active version; `:changes` counts changes, `:published` is the last one of SQL",
+        "for ever",
+    ),
+    Key(
+        "node_group",
+        "nodeGroupH:{p}",
+        "hash",
+        "node group → its settings, JSON; `:change:<group>` → the number in SQL of its last change; `:changes` and"
+        " `:published` as of pipelines",
+        "for ever",
     ),
     Key(
         "notify",

@@ -254,6 +254,18 @@ class ToArchive(msgspec.Struct):
     claimed: list[Archivable]
 
 
+class Listed(NamedTuple):
+    """Pipelines with their active versions, node groups with their settings, and how often both were changed."""
+
+    pipeline_changes: int
+    group_changes: int
+    pipelines: dict[str, bytes]
+    groups: dict[str, bytes]
+    published_pipelines: int = 0
+    """The last change of SQL that was published here; 0: SQL doesn't keep them."""
+    published_groups: int = 0
+
+
 class ToSend(msgspec.Struct):
     acknowledged: list[Result]
     claimed: list[tuple[str, dict[str, bytes]]]
@@ -591,9 +603,9 @@ class Turn:
         call = self._call("list_place", partition, given)
         return Reply([call], lambda replies: list(replies[0][1]))
 
-    def save_pipelines(self, items: Sequence[tuple[str, str, str, int]]) -> Reply[list[Result]]:
-        """pipeline, version, definition, activate."""
-        call = self._call("save_pipelines", 0, {}, items)
+    def save_pipelines(self, items: Sequence[tuple[str, str, str, int]], *, change: int = 0) -> Reply[list[Result]]:
+        """pipeline, version, definition, activate; `change`: its number in SQL."""
+        call = self._call("save_pipelines", 0, {"change": change}, items)
         return Reply([call], lambda replies: _results(replies[0]))
 
     def load_pipelines(self, items: Sequence[tuple[str, str]]) -> Reply[list[Result]]:
@@ -601,14 +613,19 @@ class Turn:
         call = self._call("load_pipelines", 0, {}, items)
         return Reply([call], lambda replies: _results(replies[0]))
 
-    def list_definitions(self, *, whole: bool) -> Reply[tuple[int, int, dict[str, bytes], dict[str, bytes]]]:
+    def list_versions(self, pipelines: Sequence[str]) -> Reply[list[list[str]]]:
+        """The versions of each pipeline."""
+        call = self._call("list_versions", 0, {}, [(pipeline,) for pipeline in pipelines])
+        return Reply([call], lambda replies: [[text.decode() for text in row[1:]] for row in replies[0]])
+
+    def list_definitions(self, *, whole: bool) -> Reply["Listed"]:
         """How often pipelines and node groups were changed, and what there is."""
         call = self._call("list_definitions", 0, {"whole": int(whole)})
-        return Reply([call], lambda r: (int(r[0][0]), int(r[0][1]), _named(r[0][2]), _named(r[0][3])))
+        return Reply([call], lambda replies: _listed(replies[0]))
 
-    def save_node_groups(self, items: Sequence[tuple[str, str, int]]) -> Reply[list[Result]]:
-        """group, values, only_new."""
-        call = self._call("save_node_groups", 0, {}, items)
+    def save_node_groups(self, items: Sequence[tuple[str, str, int]], *, change: int = 0) -> Reply[list[Result]]:
+        """group, values, only_new; `change`: its number in SQL."""
+        call = self._call("save_node_groups", 0, {"change": change}, items)
         return Reply([call], lambda replies: _results(replies[0]))
 
     def flush_counts(self, process: str, number: int, items: Sequence[tuple[str, int]]) -> Reply[list[Result]]:
@@ -716,6 +733,18 @@ def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
 def _named(flat: Sequence[bytes]) -> dict[str, bytes]:
     """The same, without the counters that stand beside the names."""
     return {name: value for name, value in sorted(_pairs(flat).items()) if not name.startswith(":")}
+
+
+def _listed(reply: list[Any]) -> Listed:
+    pipeline_changes, group_changes, pipelines, groups, published_pipelines, published_groups = reply
+    return Listed(
+        int(pipeline_changes),
+        int(group_changes),
+        _named(pipelines),
+        _named(groups),
+        int(published_pipelines),
+        int(published_groups),
+    )
 
 
 def _texts(flat: Sequence[bytes]) -> dict[str, str]:

@@ -60,8 +60,8 @@ class Node:
         self.clock = clock or FollowingClock()
         self.roles = parse_roles(settings.roles)
         self.store = Store(url or settings.store_url, settings, self.clock)
-        self.definitions = Definitions(self.store)
         self.archive = Archive(self.store, Database(settings.database_url, settings)) if settings.database_url else None
+        self.definitions = Definitions(self.store, self.archive.database if self.archive else None)
         self.ready = asyncio.Event()
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
@@ -81,6 +81,8 @@ class Node:
         try:
             if self.archive is not None:
                 await self.archive.open()
+            if "archive" in self.roles:
+                await self.definitions.settle()
             await self.definitions.reload()
             self.settings = with_group(self.settings, self.definitions.group(self.settings.node_group))
             self._started_at_ms = self.clock.now_ms()

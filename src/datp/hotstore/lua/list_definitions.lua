@@ -8,8 +8,11 @@ reads
 args
   whole  1: the lists too; 0: only how often each was changed, for watching
 returns
-  changes of pipelines, changes of node groups, pipelines (name, version, …), node groups (name, JSON, …)
+  changes of pipelines, changes of node groups, pipelines (name, version, …), node groups (name, JSON, …),
+  the last changes of both in SQL that are known here
 ]]
-local changes = {redis.call('HGET', pipelines_key, ':changes') or 0, redis.call('HGET', node_group_key, ':changes') or 0}
-if whole ~= 1 then return {changes[1], changes[2], {}, {}} end
-return {changes[1], changes[2], redis.call('HGETALL', pipelines_key), redis.call('HGETALL', node_group_key)}
+local pipelines = redis.call('HMGET', pipelines_key, ':changes', ':published')
+local groups = redis.call('HMGET', node_group_key, ':changes', ':published')
+local listed = {{}, {}}
+if whole == 1 then listed = {redis.call('HGETALL', pipelines_key), redis.call('HGETALL', node_group_key)} end
+return {pipelines[1] or 0, groups[1] or 0, listed[1], listed[2], pipelines[2] or 0, groups[2] or 0}
