@@ -11,6 +11,7 @@ from datp.hotstore.invariants import broken_invariants
 from datp.hotstore.store import Store
 from datp.settings import Settings
 
+pytest_plugins = ("on_databases",)
 NO_SKIP = os.environ.get("DATP_TEST_NO_SKIP") == "1"
 
 

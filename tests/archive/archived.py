@@ -3,11 +3,13 @@
 from random import Random
 from typing import Any
 
+from on_databases import PARTITIONS, STORE_ID
+
 from datp.archive.record import ArchivedState, archived_state
 from datp.model.ids import Partition, new_transaction_id
 
-STORE_ID = "0123456789ab"
-PARTITIONS = 2
+__all__ = ["NOW_MS", "PARTITIONS", "STORE_ID", "made", "text_of", "tx_id"]
+
 NOW_MS = 1_800_000_000_000
 
 _chance = Random(7)
