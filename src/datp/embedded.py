@@ -282,6 +282,10 @@ class EmbeddedServer:
             self._end_failed_start()
             raise
 
+    def clear(self) -> None:
+        """Nothing is in the server; for the next test."""
+        self._ask("FLUSHALL")
+
     def stop(self) -> None:
         """The server has ended by itself, everything it answered is on disk, and the directory is free."""
         if self._pid is None:

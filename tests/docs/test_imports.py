@@ -34,6 +34,9 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "worker": NOUNS | STORES | {"steps"},
     "links": NOUNS | STORES | {"steps"},
     "transfers": NOUNS | STORES | {"steps"},
+    # pipelines as people write them
+    "pipelines": NOUNS | {"steps"},
+    "api": NOUNS | STORES | {"pipelines"},
     # beside them
     "end_with_parent": set(),
     "embedded": {"errors", "end_with_parent"},
@@ -43,7 +46,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
 }
 """What may import what of ours, by the first part of the name. Each may import itself, and its version from datp."""
 
-ANYTHING_ELSE: Final = NOUNS | STORES | STATIONS | {"embedded", "testing"}
+ANYTHING_ELSE: Final = NOUNS | STORES | STATIONS | {"embedded", "pipelines", "testing"}
 """For what isn't in the table, `testing` too: everything but the faces."""
 
 NOBODY_IMPORTS: Final = {"cli": {"reference", "__main__"}}

@@ -10,8 +10,8 @@ from datp.cli.output import document, note, say, show_json, table
 from datp.errors import StoreUnreachable
 
 if TYPE_CHECKING:
-    from datp.cli.check import Checked
     from datp.cli.connect import Session
+    from datp.pipelines.check import Checked
 
 app = typer.Typer(help="Pipelines: list, check, push and activate them.")
 
@@ -66,8 +66,8 @@ def check(files: Files, steps: StepModules = "", store: StoreUrl = "", as_json: 
 
     Children may be among the files, or in the store if there is one.
     """
-    from datp.cli.check import refusal
     from datp.cli.connect import with_store
+    from datp.pipelines.check import refusal
 
     try:
         checked = with_store(store, lambda session: _check_against(session, files, steps))
@@ -93,8 +93,8 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Check pipelines in files, and save them in the store; all of them, or none."""
-    from datp.cli.check import refusal
     from datp.cli.connect import with_store
+    from datp.pipelines.check import refusal
 
     async def work(session: "Session") -> list[dict[str, Any]]:
         checked = await _check_against(session, files, steps)
@@ -163,8 +163,9 @@ async def _check_against(session: "Session", files: list[Path], steps: str) -> l
 
 
 def _check(files: list[Path], steps: str, pipelines: set[str], step_types: set[str]) -> list["Checked"]:
-    from datp.cli.check import check_files, find_files
     from datp.cli.steps import load_steps
+    from datp.pipelines.check import check_files
+    from datp.pipelines.files import find_files
     from datp.settings import load
 
     settings = load(given={"steps": steps or None})
@@ -177,7 +178,7 @@ def _show_checked(checked: list["Checked"], as_json: bool) -> None:
         show_json(
             [
                 {
-                    "file": str(one.path),
+                    "file": one.where,
                     "pipeline": one.pipeline.name if one.pipeline else None,
                     "version": one.pipeline.version if one.pipeline else None,
                     "problems": one.problems,
@@ -189,5 +190,5 @@ def _show_checked(checked: list["Checked"], as_json: bool) -> None:
     rows: list[tuple[Any, ...]] = []
     for one in checked:
         pipeline = (one.pipeline.name, one.pipeline.version) if one.pipeline else ("", "")
-        rows += [(one.path, *pipeline, problem) for problem in one.problems or ["ok"]]
+        rows += [(one.where, *pipeline, problem) for problem in one.problems or ["ok"]]
     table(("file", "pipeline", "version", "problem"), rows, empty="There are no files")

@@ -3,43 +3,24 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-import yaml
-
-from datp.errors import BadDefinition, BadRequest
+from datp.errors import BadDefinition
 from datp.model.limits import Limits
 from datp.model.pipeline import PipelineDefinition, StepDefinition, parse_pipeline
+from datp.pipelines.files import read_document
 from datp.steps.registry import Registry
 
-SUFFIXES: Final = (".yaml", ".yml", ".json")
 KNOWN_SHOWN: Final = 12
 
 
 @dataclass
 class Checked:
-    """A file, what is in it, and what is wrong with that."""
+    """A pipeline, where it was written, and what is wrong with it."""
 
-    path: Path
+    where: str
     pipeline: PipelineDefinition | None = None
     problems: list[str] = field(default_factory=list)
-
-
-def find_files(given: Iterable[Path]) -> list[Path]:
-    """The files, and those of the folders. Raises BadRequest."""
-    files: list[Path] = []
-    for path in given:
-        if path.is_dir():
-            inside = sorted(one for one in path.iterdir() if one.suffix in SUFFIXES)
-            if not inside:
-                raise BadRequest(f"The folder {path} has no pipelines: no *.yaml, *.yml or *.json", field="FILE")
-            files += inside
-        elif path.exists():
-            files.append(path)
-        else:
-            raise BadRequest(f"There is no file or folder {path}", field="FILE")
-    return files
 
 
 def check_files(
@@ -52,20 +33,31 @@ def check_files(
 ) -> list[Checked]:
     """Each file with its problems; `known_*` are those of the store, and of the nodes that run on it."""
     checked = [_parse(path, limits) for path in paths]
-    given: dict[str, Path] = {}
+    check_together(checked, registry, known_pipelines=known_pipelines, known_step_types=known_step_types)
+    return checked
+
+
+def check_together(
+    checked: Sequence[Checked],
+    registry: Registry,
+    *,
+    known_pipelines: Collection[str],
+    known_step_types: Collection[str] = (),
+) -> None:
+    """The problems that these pipelines have with step types, and with one another, are known too."""
+    given: dict[str, Checked] = {}
     for one in checked:
         if one.pipeline is None:
             continue
-        other = given.setdefault(one.pipeline.name, one.path)
-        if other is not one.path:
-            one.problems.append(f"pipeline {one.pipeline.name} is in {other} too")
+        other = given.setdefault(one.pipeline.name, one)
+        if other is not one:
+            one.problems.append(f"pipeline {one.pipeline.name} is in {other.where} too")
     for one in checked:
         if one.pipeline is not None:
             for step in one.pipeline.steps:
                 one.problems += _problems_of_step(step, registry, known_step_types)
             for child in sorted(one.pipeline.child_names() - {*given, *known_pipelines}):
                 one.problems.append(f"there is no pipeline {child}, which it names as a child")
-    return checked
 
 
 def refusal(checked: Sequence[Checked]) -> BadDefinition | None:
@@ -75,26 +67,16 @@ def refusal(checked: Sequence[Checked]) -> BadDefinition | None:
         return None
     more = sum(len(one.problems) for one in bad) - 1
     others = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
-    return BadDefinition(f"{bad[0].path}: {bad[0].problems[0]}{others}")
+    return BadDefinition(f"{bad[0].where}: {bad[0].problems[0]}{others}")
 
 
 def _parse(path: Path, limits: Limits) -> Checked:
-    checked = Checked(path)
+    checked = Checked(str(path))
     try:
-        checked.pipeline = parse_pipeline(_read(path), limits)
+        checked.pipeline = parse_pipeline(read_document(path), limits)
     except BadDefinition as error:
         checked.problems.append(str(error))
     return checked
-
-
-def _read(path: Path) -> Any:
-    """What the file says; raises BadDefinition. Every JSON is YAML, but its own reader has the better sentences."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        return msgspec.json.decode(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError, yaml.YAMLError, RecursionError) as error:
-        said = " ".join(str(error).split())
-        raise BadDefinition(f"it can't be read: {said}") from None
 
 
 def _problems_of_step(step: StepDefinition, registry: Registry, known_elsewhere: Collection[str]) -> Iterable[str]:

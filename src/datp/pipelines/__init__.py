@@ -1,0 +1,1 @@
+"""Pipelines as people write them: files, what is wrong with them, and how they become versions."""
