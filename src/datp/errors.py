@@ -8,6 +8,7 @@
     │   └── BadSwitch          a switch's name or value is wrong
     ├── Unauthenticated        it is not known who asks
     ├── Forbidden              who asks may not do this
+    ├── BadSignature           a webhook was not signed with the key that is known, or long ago
     ├── NotFound               there is no such thing
     ├── Conflict               the thing is not in a state that allows this
     ├── StoreError             the hot store could not answer
@@ -87,6 +88,13 @@ class Forbidden(DatpError):
     code = "forbidden"
     http_status = 403
     exit_code = 7
+
+
+class BadSignature(DatpError):
+    """A webhook was not signed with the key that is known here, or long ago: it may be anybody's."""
+
+    code = "bad-signature"
+    http_status = 401
 
 
 class NotFound(DatpError):
