@@ -177,14 +177,25 @@ def test_list_has_live_and_finished_ones_newest_first(datp: Datp) -> None:
     mine = [datp("start", "hello", "--wait", "--json").json["txId"] for _ in range(3)]
     waiting = datp("start", "payment", "--external-id", "listed", "--json").json["txId"]
     wait_until_waiting(datp, "listed")
-    listed = datp("list", "--json").json
+    listed = datp("list", "--json").json["transactions"]
     assert [one["txId"] for one in listed[:4]] == [waiting, *reversed(mine)]
     assert {one["status"] for one in listed[:4]} == {"waiting", "success"}
     assert listed[0]["wakeSwitch"] == "approved" and listed[0]["externalId"] == "listed"
-    assert [one["txId"] for one in datp("list", "--limit", "2", "--json").json] == [waiting, mine[-1]]
-    assert {one["status"] for one in datp("list", "--status", "waiting", "--json").json} == {"waiting"}
-    assert {one["transactionType"] for one in datp("list", "--type", "hello", "--json").json} == {"hello"}
-    assert datp("list", "--group", "nobody", "--json").json == []
+    first_page = datp("list", "--limit", "2", "--json").json
+    assert [one["txId"] for one in first_page["transactions"]] == [waiting, mine[-1]]
+    second_page = datp("list", "--limit", "2", "--cursor", first_page["nextCursor"], "--json").json
+    assert [one["txId"] for one in second_page["transactions"]] == [mine[1], mine[0]]
+    for arguments, field, value in (
+        (["--status", "waiting"], "status", "waiting"),
+        (["--type", "hello"], "transactionType", "hello"),
+        (["--external-id", "listed"], "txId", waiting),
+        (["--external-id", "listed", "--owner", "dev"], "txId", waiting),
+        (["--owner", "dev", "--from", "1h"], "owner", "dev"),
+    ):
+        assert {one[field] for one in datp("list", *arguments, "--json").json["transactions"]} == {value}
+    nobodys = (["--group", "nobody"], ["--owner", "nobody"], ["--until", "1h"], ["--parent", waiting])
+    for arguments in nobodys:
+        assert datp("list", *arguments, "--json").json == {"transactions": [], "nextCursor": None, "unread": None}
     heading, first, *_ = datp("list").out.splitlines()
     assert heading.split()[:3] == ["TX", "ID", "STATUS"] and first.split()[:4] == [
         waiting,
@@ -199,9 +210,29 @@ def test_an_empty_list_says_so_beside_the_result(datp: Datp) -> None:
     assert said.code == 0 and said.out == "" and said.error == "There are no such transactions\n"
 
 
-def test_an_unknown_status_is_refused(datp: Datp) -> None:
-    said = datp("list", "--status", "done")
-    assert said.code == 2 and "queued, running, sleeping" in said.sentence
+def test_a_page_of_the_list_says_how_to_go_on(datp: Datp) -> None:
+    for _ in range(2):
+        datp("start", "hello", "--wait")
+    said = datp("list", "--limit", "1")
+    assert len(said.out.splitlines()) == 2 and "There may be more: --cursor " in said.error
+    cursor = said.error.split("--cursor ")[1].strip()
+    assert datp("list", "--limit", "1", "--cursor", cursor).out.splitlines()[1] != said.out.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--status", "done"], "queued, running, sleeping"),
+        (["--cursor", "12"], "is not a cursor"),
+        (["--cursor", "12.tx"], "is not a transaction's id"),
+        (["--from", "yesterday"], "2026-11-19T10:00:00Z, or how long ago"),
+        (["--owner", "a:b"], "is not an owner"),
+        (["--parent", "tx"], "is not a transaction's id"),
+    ],
+)
+def test_a_list_that_can_not_be_is_refused(datp: Datp, arguments: list[str], says: str) -> None:
+    said = datp("list", *arguments)
+    assert said.code == 2 and says in said.sentence
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,8 @@ async def test_a_branch_that_ends_after_its_parent_is_gone_keeps_its_status_and_
     parent, [branch] = await hot.joining(1)
     for name in ("state", "join"):
         hot.raw.delete(hot.key(name, tx_id=parent))
-    hot.raw.zrem(hot.key("joining"), parent)
+    for place in ("joining", "started"):
+        hot.raw.zrem(hot.key(place), parent)
     assert (await _end(hot, branch)).code == "OK"
     assert hot.field(branch.tx_id, "status") == "success"
     assert not hot.raw.exists(hot.key("state", tx_id=parent), hot.key("join", tx_id=parent))

@@ -245,6 +245,18 @@ async def got(hot: Driver) -> str:
     return "nothing" if isinstance(await hot.get(tx_id), Result) else "OK"
 
 
+@case("brief_states", "OK")
+async def told_in_brief(hot: Driver) -> str:
+    """One that is there, and one that isn't."""
+    [tx_id] = await hot.queued()
+    async with hot.store.turn() as turn:
+        reply = turn.brief_states([tx_id, other := hot.new_id()])
+    here, gone = reply.value
+    assert (here[0].decode(), here[5]) == (tx_id, b"queued")
+    assert gone == [other.encode(), *[b""] * 15]
+    return "OK"
+
+
 @case("set_switch", "OK")
 async def switch_set(hot: Driver) -> Result:
     [tx_id] = await hot.queued()

@@ -197,7 +197,8 @@ async def test_a_cancelled_one_is_dropped_also_when_its_state_is_gone(hot: Drive
     [tx_id] = await hot.queued()
     await hot.cancel(tx_id)
     hot.raw.delete(hot.key("state", tx_id=tx_id))
-    hot.raw.zrem(hot.key("to_archive"), tx_id)
+    for place in ("to_archive", "started"):
+        hot.raw.zrem(hot.key(place), tx_id)
     assert (await hot.take()).taken == []
     assert hot.score("exceptions", tx_id) is None
 

@@ -128,39 +128,61 @@ def show(
 def list_(
     status: Annotated[str | None, typer.Option("--status", metavar="STATUS", help="Only those with this.")] = None,
     type_: Annotated[str, typer.Option("--type", metavar="TYPE", help="Only those of this type.")] = "",
+    owner: Annotated[str, typer.Option("--owner", metavar="NAME", help="Only those of this owner.")] = "",
+    external_id: Annotated[str, typer.Option("--external-id", metavar="ID", help="Only those with this.")] = "",
+    parent: Annotated[str, typer.Option("--parent", metavar="TXID", help="The branches of this transaction.")] = "",
     group: Annotated[str, typer.Option("--group", metavar="NAME", help="Only those of this node group.")] = "",
+    from_: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Only those that started then or later: a time, or 2h (ago).")
+    ] = "",
+    until: Annotated[str, typer.Option("--until", metavar="TIME", help="Only those that started before.")] = "",
     limit: Limit = 50,
+    cursor: Annotated[
+        str, typer.Option("--cursor", metavar="CURSOR", help="Go on where a page ended; it says with what.")
+    ] = "",
     store: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
-    """List live and recently finished transactions, newest first."""
-    from datp.api.listing import Listing, list_transactions
+    """List transactions, live and archived, newest first.
+
+    Without an archive: live and recently finished ones.
+    """
+    from datp.api.listing import Page, list_transactions
+    from datp.archive.search import SearchFilter
     from datp.cli.connect import with_store
+    from datp.cli.values import read_time
     from datp.model.status import Status
 
     if status is not None and status not in set(Status):
         raise BadRequest(f"{status!r} is not a status; there are {', '.join(Status)}", field="--status")
 
-    async def work(session: "Session") -> Listing:
-        return await list_transactions(
-            session.store,
+    async def work(session: "Session") -> Page:
+        now_ms = session.store.clock.now_ms()
+        wanted = SearchFilter(
             status=None if status is None else Status(status),
-            transaction_type=type_,
-            group=group,
-            limit=limit,
+            type=type_,
+            owner=owner,
+            external_id=external_id,
+            parent=parent,
+            from_ms=read_time(from_, "--from", now_ms) if from_ else 0,
+            until_ms=read_time(until, "--until", now_ms) if until else None,
         )
+        database = session.archive.database if session.archive is not None else None
+        return await list_transactions(session.store, database, wanted, group=group, cursor=cursor, limit=limit)
 
-    listing = with_store(store, work)
+    page = with_store(store, work)
     if as_json:
-        show_json(listing.transactions)
+        show_json(page)
     else:
         table(
             ("tx id", "status", "type", "group", "started", "external id", "note"),
-            (_listed_row(one) for one in listing.transactions),
-            empty="There are no such transactions",
+            (_listed_row(one) for one in page.transactions),
+            empty="There are no such transactions" if page.next_cursor is None else "None was found so far",
         )
-    if listing.is_cut:
-        note("There are too many to look at all of them; some older ones are not listed")
+        if page.next_cursor is not None:
+            note(f"There may be more: --cursor {page.next_cursor}")
+    if page.unread is not None:
+        note(f"Only what memory holds is listed: {page.unread}")
 
 
 def switch(

@@ -1,12 +1,14 @@
 """Values as they are typed on the command line: JSON, a file with JSON, or stdin."""
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from datp.errors import BadRequest
+from datp.errors import BadDefinition, BadRequest
+from datp.model.pipeline import duration_ms
 
 
 def read_text(given: str, option: str) -> bytes:
@@ -46,3 +48,18 @@ def read_scalar(given: str) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return given
     return given if isinstance(value, dict | list) else value
+
+
+def read_time(given: str, option: str, now_ms: int) -> int:
+    """A moment, ms since the epoch: a date, a date and time (UTC unless it says otherwise), or how long ago."""
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        try:
+            return max(0, now_ms - duration_ms(given, option))
+        except BadDefinition:
+            raise BadRequest(
+                f"{option} {given!r} is no time: 2026-11-19, 2026-11-19T10:00:00Z, or how long ago: 30m, 2h, 7d",
+                field=option,
+            ) from None
+    return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))

@@ -18,16 +18,16 @@ from datp.model.status import FINAL, Phase
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TABLE_TEXT: Final = """
-           queue  processing  running  sleeping  joining  join    exceptions  reasons  to_archive  deadlines  ttl
-queued     once   no          no       no        no       joined  no          no       may         due        no
-running    no     yes         yes      no        no       joined  no          no       may         due        no
-sleeping   no     no          no       yes       no       no      no          no       may         verdict    no
-waiting    no     no          no       yes       no       no      no          no       may         verdict    no
-joining    no     no          no       no        yes      yes     no          no       may         due        no
-exception  no     no          no       no        no       joined  yes         yes      may         due        no
-complete   no     no          no       no        no       no      no          no       until_ttl   no         may
-evicted    no     no          no       yes       no       no      no          no       no          no         no
-gone       no     no          no       no        no       no      may         listed   no          no         no
+          queue processing running sleeping joining join   exceptions reasons to_archive deadlines started ttl
+queued    once  no         no      no       no      joined no         no      may        due       own     no
+running   no    yes        yes     no       no      joined no         no      may        due       own     no
+sleeping  no    no         no      yes      no      no     no         no      may        verdict   own     no
+waiting   no    no         no      yes      no      no     no         no      may        verdict   own     no
+joining   no    no         no      no       yes     yes    no         no      may        due       own     no
+exception no    no         no      no       no      joined yes        yes     may        due       may     no
+complete  no    no         no      no       no      no     no         no      until_ttl  no        own     may
+evicted   no    no         no      yes      no      no     no         no      no         no        no      no
+gone      no    no         no      no       no      no     may        listed  no         no        parked  no
 """
 """Phase (or what stands in its stead) → where the transaction is at rest; the words are explained by RULES."""
 
@@ -42,7 +42,10 @@ RULES: Final[dict[str, Callable[["Sight"], bool | None]]] = {
     # A sleeper's deadline is in its score; only a branch that was cancelled in its sleep is in deadlineZ.
     "verdict": lambda sight: bool(sight.state.get("verdict")) and not sight.is_undoing,
     "until_ttl": lambda sight: sight.ttl_ms < 0,
+    # A branch appears under its parent only; and what is archived for good is found in SQL.
+    "own": lambda sight: not sight.state.get("parent") and sight.ttl_ms < 0,
     "listed": lambda sight: "exceptions" in sight.scores,
+    "parked": lambda sight: None if "exceptions" in sight.scores else False,
 }
 """True: it must be there, False: it must not, None: it may."""
 
@@ -81,7 +84,9 @@ FIELDS: Final = tuple(
     )
 )
 
-SETS: Final = (*("processing", "running", "sleeping", "joining", "deadlines", "exceptions", "to_archive", "webhooks"),)
+SETS: Final = (
+    *("processing", "running", "sleeping", "joining", "deadlines", "exceptions", "to_archive", "webhooks", "started"),
+)
 
 _META: Final = (":order", ":need", ":open", ":won", ":settled")
 

@@ -51,6 +51,13 @@ KEYS: Final = (
         "switch → `<version> <JSON>`",
         "as its transaction's state, but gone at completion",
     ),
+    Key(
+        "started",
+        "startedZ:{p}",
+        "zset",
+        "id → when it was started: what memory holds and SQL may not, in the order of lists; branches are not in it",
+        "until SQL has its end, or it is evicted",
+    ),
     Key("joining", "joiningZ:{p}", "zset", "id → when it began to join", "while joining"),
     Key("join", "joinH:{p}:<tx_id>", "hash", "branch → its result, '' while it is open", "while the parent joins"),
     Key(

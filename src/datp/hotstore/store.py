@@ -603,6 +603,19 @@ class Turn:
         call = self._call("list_place", partition, given)
         return Reply([call], lambda replies: list(replies[0][1]))
 
+    def list_newest(
+        self, partition: int, *, before_ms: int, before_id: str, from_ms: int, count: int
+    ) -> Reply[tuple[list[int], list[list[bytes]]]]:
+        """When each began, and the lines; fewer than `count`: there are no more."""
+        given = {"before_ms": before_ms, "before_id": before_id, "from_ms": from_ms, "count": count}
+        call = self._call("list_newest", partition, given)
+        return Reply([call], lambda replies: ([int(began) for began in replies[0][1]], list(replies[0][2])))
+
+    def brief_states(self, tx_ids: Sequence[str]) -> Reply[list[list[bytes]]]:
+        """A line for each, in order."""
+        calls, places = self._by_partition("brief_states", [(tx_id,) for tx_id in tx_ids], (), {})
+        return Reply(calls, lambda replies: _in_order(replies, places, lambda row: list(row[1])))
+
     def save_pipelines(self, items: Sequence[tuple[str, str, str, int]], *, change: int = 0) -> Reply[list[Result]]:
         """pipeline, version, definition, activate; `change`: its number in SQL."""
         call = self._call("save_pipelines", 0, {"change": change}, items)

@@ -18,6 +18,7 @@ writes
   exceptions
   reasons
   to_archive
+  started
   external_id
 args
   external_id_period_ms
@@ -50,7 +51,7 @@ return each(function(item, state)
   if held and tonumber(held) >= version then return refuse('OLDER', held) end
   if old_phase == 'queued' and old_queue and old_group then withdraw(old_queue, old_group, tx_id) end
   for _, key in ipairs({processing_key, running_key, sleeping_key, joining_key, deadlines_key, exceptions_key,
-    to_archive_key}) do
+    to_archive_key, started_key}) do
     redis.call('ZREM', key, tx_id)
   end
   redis.call('HDEL', reasons_key, tx_id)
@@ -60,8 +61,8 @@ return each(function(item, state)
   redis.call('HSET', state_key(tx_id), 'token', '', 'ended', '', 'version', version)
   if #switches > 0 then redis.call('HSET', switches_key(tx_id), unpack(switches)) end
   if #join > 0 then redis.call('HSET', join_key(tx_id), unpack(join)) end
-  local owner, external_id, request_hash, undoing, verdict, parent = unpack(redis.call(
-    'HMGET', state_key(tx_id), 'owner', 'external_id', 'request_hash', 'undoing', 'verdict', 'parent'))
+  local owner, external_id, request_hash, undoing, verdict, parent, started_at = unpack(redis.call(
+    'HMGET', state_key(tx_id), 'owner', 'external_id', 'request_hash', 'undoing', 'verdict', 'parent', 'started_at'))
   if external_id and external_id ~= '' then
     local key = external_id_key(owner, external_id)
     redis.call('SET', key, tx_id .. ' ' .. (request_hash or ''), 'NX')
@@ -76,6 +77,7 @@ return each(function(item, state)
     tell_end(tx_id, owed == 1 and webhook, status, version)
     return {'OK', version}
   end
+  if not parent then redis.call('ZADD', started_key, started_at, tx_id) end
   if phase == 'sleeping' or phase == 'waiting' then
     local due = wakes_at > 0 and wakes_at or math.huge
     if deadline > 0 and not has(undoing) then due = math.min(due, deadline) end

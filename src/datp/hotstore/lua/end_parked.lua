@@ -4,6 +4,8 @@ end_parked: an operator ends a parked transaction with a final status; nothing i
 
 includes
   ending
+writes
+  started
 args
   external_id_period_ms
   archive_delay_ms
@@ -26,6 +28,7 @@ return each(function(item)
   if not tx then
     if redis.call('ZREM', exceptions_key, tx_id) == 0 then return refuse('NO_STATE') end
     redis.call('HDEL', reasons_key, tx_id)
+    redis.call('ZREM', started_key, tx_id)
     return {'OK', ''}
   end
   if tx.phase ~= 'exception' then return refuse('NOT_PARKED', tx.phase) end

@@ -12,6 +12,7 @@ writes
   state
   external_id
   deadlines
+  started
 items
   tx_id             made by the caller; the same again is ALREADY
   owner             who starts it
@@ -70,6 +71,7 @@ return each(function(item, state)
     'pipeline_version', pipeline_version, 'state', state, unpack(more))
   if deadline_in_ms > 0 then add(deadlines_key, now + deadline_in_ms, tx_id) end
   if external_id ~= '' then redis.call('SET', external_id_key(owner, external_id), tx_id .. ' ' .. request_hash) end
+  add(started_key, now, tx_id)
   push('in', group, tx_id)
   count(counter)
   return {'OK', now}

@@ -6,6 +6,7 @@ An acknowledgement names the version that was stored: only that one is unmarked,
 the client is told only what SQL holds, it is told now.
 
 includes
+  batch
   parking
   telling
 reads
@@ -16,6 +17,7 @@ writes
   switches
   evicted
   to_archive
+  started
   archive_lock1
   archive_lock2
 args
@@ -43,6 +45,7 @@ local acknowledged = each(function(item)
     'HMGET', state_key(tx_id), 'phase', 'version', 'parent', 'untold', 'status', 'webhook'))
   if not phase then
     redis.call('ZREM', to_archive_key, tx_id)
+    redis.call('ZREM', started_key, tx_id)
     return {'GONE'}
   end
   if tonumber(stored) ~= version then
@@ -52,6 +55,7 @@ local acknowledged = each(function(item)
   redis.call('ZREM', to_archive_key, tx_id)
   if phase == 'complete' then
     redis.call('PEXPIRE', state_key(tx_id), state_ttl_ms)
+    remove(started_key, tx_id)
     if has(untold) then
       redis.call('HSET', state_key(tx_id), 'untold', '', 'sequence', stored)
       tell_end(tx_id, webhook, status, stored)
@@ -59,6 +63,7 @@ local acknowledged = each(function(item)
   elseif (phase == 'sleeping' or phase == 'waiting') and evict == 1 and not parent then
     redis.call('DEL', state_key(tx_id), switches_key(tx_id))
     redis.call('HSET', evicted_key, tx_id, stored)
+    remove(started_key, tx_id)
     return {'EVICTED'}
   end
   return {'OK'}

@@ -9,6 +9,7 @@ writes
   evicted
   sleeping
   to_archive
+  started
 args
   external_id_period_ms
   archive_delay_ms
@@ -55,6 +56,7 @@ return each(function(item, state)
   if tx.deadline ~= '' and not has(tx.undoing) then wakes_at = math.min(wakes_at, tonumber(tx.deadline)) end
   redis.call('ZADD', sleeping_key, wakes_at == math.huge and '+inf' or wakes_at, tx_id)
   redis.call('ZADD', to_archive_key, now + evict_after_ms, tx_id)
+  redis.call('ZADD', started_key, redis.call('HGET', state_key(tx_id), 'started_at'), tx_id)
   if then_do == 'due' then
     if tx.deadline ~= '' and tonumber(tx.deadline) <= now and not has(tx.undoing) then
       apply_verdict(tx_id, 'timeout', 'the deadline passed', cancel_grace_ms, true)
