@@ -11,6 +11,7 @@
     ├── BadSignature           a webhook was not signed with the key that is known, or long ago
     ├── NotFound               there is no such thing
     ├── Conflict               the thing is not in a state that allows this
+    │   └── TransferRefused    a transfer is in a state that doesn't allow this, or its deadline has passed
     ├── StoreError             the hot store could not answer
     │   ├── StoreUnreachable   no connection, or it was cut; it may be tried again
     │   ├── StoreLost          the store that answers is not the one that this node knows
@@ -116,6 +117,12 @@ class Conflict(DatpError):
         super().__init__(sentence)
         self.reason = reason
         """The refusal's code, as in the contract of the script that refused."""
+
+
+class TransferRefused(Conflict):
+    """A transfer is in a state that doesn't allow this; `reason` is the scheme's code, 3303 for one that expired."""
+
+    code = "transfer-refused"
 
 
 class StoreError(DatpError):

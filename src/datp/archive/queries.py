@@ -1,5 +1,6 @@
 """The queries: read from `sql/`, each with its header and its named parameters as a dialect wants them.
 
+`sql/` of the archive; a package that brings queries of its own has a folder of that name too.
 A file holds one query. Its header says what is true afterwards and which index serves it. `:name` is a parameter, and
 `IN (:names)` one that is a list. `<name>.<dialect>.sql` goes before `<name>.sql`, where the texts really differ.
 A query for many rows is that of one row, but on PostgreSQL: there `rows: <table>` in the header says that the rows are
@@ -17,7 +18,8 @@ Dialect = Literal["sqlite", "postgresql", "mariadb"]
 
 DIALECTS: Final[tuple[Dialect, ...]] = ("sqlite", "postgresql", "mariadb")
 
-_SQL: Final = files("datp.archive") / "sql"
+ARCHIVE: Final = "datp.archive"
+
 _LIST = re.compile(r"IN \(:([a-z_]+)\)")
 _PARAMETER = re.compile(r"(?<![\w:]):([a-z_]+)")
 """Not the second colon of a PostgreSQL cast."""
@@ -43,24 +45,24 @@ class Query:
 
 
 @cache
-def queries(dialect: Dialect) -> dict[str, Query]:
+def queries(dialect: Dialect, package: str = ARCHIVE) -> dict[str, Query]:
     """Every query that this dialect has, by its name."""
     found: dict[str, tuple[str, str]] = {}
-    for file, name, variant in sql_files():
+    for file, name, variant in sql_files(package):
         if variant == dialect or (not variant and name not in found):
-            found[name] = (file, (_SQL / file).read_text())
-    return {name: _parse(name, text, dialect) for name, (_, text) in sorted(found.items())}
+            found[name] = (file, (files(package) / "sql" / file).read_text())
+    return {name: _parse(name, text, dialect, package) for name, (_, text) in sorted(found.items())}
 
 
-def sql_files() -> Iterator[tuple[str, str, str]]:
+def sql_files(package: str = ARCHIVE) -> Iterator[tuple[str, str, str]]:
     """file, query, and the dialect that the file is for ('' for all that have none of their own)."""
-    for path in sorted(_SQL.iterdir(), key=lambda path: path.name):
+    for path in sorted((files(package) / "sql").iterdir(), key=lambda path: path.name):
         if path.name.endswith(".sql"):
             name, _, variant = path.name.removesuffix(".sql").partition(".")
             yield path.name, name, variant
 
 
-def _parse(name: str, text: str, dialect: Dialect) -> Query:
+def _parse(name: str, text: str, dialect: Dialect, package: str) -> Query:
     header, part = {"says": "", "index": "", "rows": ""}, "says"
     body: list[str] = []
     for line in text.splitlines():
@@ -78,7 +80,7 @@ def _parse(name: str, text: str, dialect: Dialect) -> Query:
     names = tuple(dict.fromkeys(_PARAMETER.findall(bare)))
     if header["rows"]:
         # They are in the order of the query for one row.
-        names = _parse(name, (_SQL / f"{name}.sql").read_text(), dialect).names
+        names = _parse(name, (files(package) / "sql" / f"{name}.sql").read_text(), dialect, package).names
     return Query(
         name=name,
         says=says,

@@ -1,0 +1,1 @@
+"""Two-phase transfers with deadlines: prepared, reserved, then fulfilled, aborted or expired, each exactly once."""

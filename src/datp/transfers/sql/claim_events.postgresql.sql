@@ -1,0 +1,5 @@
+-- claim_events: events that are to be told now, the longest first; others that tell pass over them.
+-- index: datp_transfer_event_due
+SELECT id, transfer, version, kind, at, deadline, attempts, note FROM datp_transfer_event
+WHERE due_at IS NOT NULL AND due_at <= :now
+ORDER BY due_at LIMIT :count FOR UPDATE SKIP LOCKED

@@ -1,0 +1,4 @@
+-- save_participant: a participant is known, with this webhook.
+-- index: the primary key
+INSERT INTO datp_participant (owner, name, webhook, created_at) VALUES (:owner, :name, :webhook, :now)
+ON CONFLICT (owner, name) DO UPDATE SET webhook = excluded.webhook

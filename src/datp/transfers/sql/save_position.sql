@@ -1,0 +1,6 @@
+-- save_position: a participant may owe so much in a currency; what it owes stays.
+-- index: the primary key
+INSERT INTO datp_position (owner, participant, currency, liquidity, net_debit_cap, position)
+VALUES (:owner, :participant, :currency, :liquidity, :net_debit_cap, 0)
+ON CONFLICT (owner, participant, currency) DO UPDATE SET
+  liquidity = excluded.liquidity, net_debit_cap = excluded.net_debit_cap
