@@ -5,7 +5,7 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 
-from datp.errors import DatabaseUnreachable, StoreFull, StoreUnreachable
+from datp.errors import DatabaseUnreachable, DatpError, StoreFull, StoreUnreachable
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,8 @@ class Service(ABC):
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()
         self.failure: BaseException | None = None
+        self.trouble: DatpError | None = None
+        """Why its turns fail at present; it tries again."""
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
@@ -61,9 +63,9 @@ class Service(ABC):
             try:
                 await self.turn()
                 self.ready.set()
-                trouble = 0
+                trouble, self.trouble = 0, None
             except (StoreUnreachable, StoreFull, DatabaseUnreachable) as error:
-                trouble += 1
+                trouble, self.trouble = trouble + 1, error
                 if trouble == 1:
                     log.warning("%s: %s; trying again", self.name, error)
                 await self.pause(min(self.pause_after_trouble_s * trouble, 2.0))

@@ -21,7 +21,7 @@ from datp.model.values import printable, shown
 VALUE_MAX: Final = DURATION_MAX_MS
 """Of a number: more than that is a mistake, or doesn't fit where the store keeps it."""
 
-SECRET: Final = frozenset({"store_url", "database_url"})
+SECRET: Final = frozenset({"store_url", "database_url", "operator_webhook_key"})
 """Settings whose values are not shown."""
 
 
@@ -107,6 +107,23 @@ class Settings(Limits, _Origin):
     definitions_look_ms: int = setting(1_000, "ms", "how far behind a node may be on which version is active")
     admin_timeout_ms: int = setting(10_000, "ms", "how long an admin event is given to nodes that don't answer")
     admin_queue_max: int = setting(100, "events", "a node that answers none of so many is not listening")
+
+    # ── telling operators
+    event_interval_ms: int = setting(1_000, "ms", "how often operator events are moved to SQL, and told to the webhook")
+    event_claim_ms: int = setting(20_000, "ms", "a node's crash delays the operator events in its hands by this")
+    event_repeat_ms: int = setting(60_000, "ms", "trouble that lasts is told again after this, so that its end is seen")
+    watch_interval_ms: int = setting(5_000, "ms", "how often a node looks for what is missing, and at its own loops")
+    watched_roles: str = setting(
+        "worker,wakeup,archive,webhooks", "names", "roles that operators are told of when no live node has them"
+    )
+    clock_skew_max_ms: int = setting(
+        2_000, "ms", "the store's clock decides; but logs and certificates don't know that"
+    )
+    operator_webhook: str = setting("", "URL", "operator events are posted there, signed; empty: nowhere")
+    operator_webhook_key: str = setting("", "key", "whsec_…, with which they are signed; empty: they are not sent")
+    operator_webhook_again_ms: int = setting(
+        3_600_000, "ms", "an event that goes on happening, and isn't acknowledged, is posted again after this"
+    )
 
     # ── keeping
     external_id_period_ms: int = setting(172_800_000, "ms", "two days after the end (seed: a day or two)", live=True)

@@ -10,6 +10,7 @@ from worker.support import Engine, until
 
 from datp.archive.archiver import Archiver
 from datp.archive.database import Database
+from datp.archive.events import OperatorEvents
 from datp.archive.rebuild import rebuild
 from datp.archive.reconciler import reconcile
 from datp.archive.record import ArchivedState, archived_state
@@ -140,7 +141,9 @@ async def test_an_archiver_that_dies_loses_nothing_and_stores_nothing_twice(poin
     assert await eng.finals(ids) == ["success"] * 40
     before = {tx_id: await kept(eng, tx_id) for tx_id in ids}
 
-    dying = Archiver(eng.store, sql(eng), replace(eng.settings, archive_batch=16), "dying")
+    dying = Archiver(
+        eng.store, sql(eng), replace(eng.settings, archive_batch=16), "dying", OperatorEvents(eng.store, sql(eng))
+    )
     write, exchange = dying._write, dying._exchange
     exchanges = 0
 
@@ -183,7 +186,7 @@ async def test_an_archiver_that_stops_acknowledges_what_it_has_written(eng: Engi
     stored = {tx_id for tx_id, state in (await sql(eng).read_states(ids)).items() if state.is_final}
     waiting = await backlog(eng)
     assert len(stored) + waiting == 30, "what was stored is acknowledged, and nothing else"
-    again = Archiver(eng.store, sql(eng), eng.settings, "next")
+    again = Archiver(eng.store, sql(eng), eng.settings, "next", OperatorEvents(eng.store, sql(eng)))
     await again.turn()
     assert waiting == 0 or again._unwritten, "the role was given up: the next one has it at once"
     await again.stop()

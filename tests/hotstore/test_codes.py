@@ -760,6 +760,43 @@ async def flushed_twice(hot: Driver) -> Result:
     return await _flush(hot)
 
 
+async def _raise(hot: Driver, *subjects: str) -> Result:
+    async with hot.store.turn() as turn:
+        reply = turn.raise_events([("clock-skew", subject, "it is late") for subject in subjects])
+    return reply.value[-1]
+
+
+@case("raise_events", "OK")
+async def raised(hot: Driver) -> Result:
+    return await _raise(hot, "n1")
+
+
+@case("raise_events", "FULL")
+async def raised_too_many(hot: Driver) -> Result:
+    return await _raise(hot, *(f"n{number}" for number in range(1001)))
+
+
+async def _move(hot: Driver, event_id: str, times: int) -> Result:
+    async with hot.store.turn() as turn:
+        reply = turn.next_events(hot.store.home("clock-skew"), 10, [(event_id, times)])
+    return reply.value[0][0]
+
+
+@case("next_events", "OK")
+async def moved(hot: Driver) -> Result:
+    return await _move(hot, (await _raise(hot, "n1")).text, 1)
+
+
+@case("next_events", "AGAIN")
+async def moved_while_it_happened_again(hot: Driver) -> Result:
+    return await _move(hot, (await _raise(hot, "n1", "n1")).text, 1)
+
+
+@case("next_events", "GONE")
+async def moved_before(hot: Driver) -> Result:
+    return await _move(hot, "0" * 16, 1)
+
+
 # ── the claims ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -12,11 +12,13 @@ from collections import Counter
 from typing import Final
 
 from datp.archive.database import Database
+from datp.archive.events import OperatorEvents
 from datp.archive.record import ArchivedState, archived_state
 from datp.archive.restore import adopt, adopted
 from datp.errors import BrokenState, DatabaseError, RowsRefused, StoreError
 from datp.hotstore.store import Archivable, ArchiveAck, Store
 from datp.model.ids import partition_of
+from datp.model.operator_event import EventCode
 from datp.service import Service
 from datp.settings import Settings
 
@@ -29,7 +31,9 @@ TRIES: Final = 3
 class Archiver(Service):
     """The role `archive`, on any number of nodes: each partition is given to one of them at a time."""
 
-    def __init__(self, store: Store, database: Database, settings: Settings, node_id: str) -> None:
+    def __init__(
+        self, store: Store, database: Database, settings: Settings, node_id: str, events: OperatorEvents
+    ) -> None:
         super().__init__("archiver")
         self.settings = settings
         self.archived = 0
@@ -37,6 +41,7 @@ class Archiver(Service):
         self._store = store
         self._database = database
         self._node_id = node_id
+        self._events = events
         self._acknowledged: list[ArchiveAck] = []
         self._unwritten: list[ArchivedState] = []
         self._writing: asyncio.Task[None] | None = None
@@ -95,14 +100,16 @@ class Archiver(Service):
                 turn.next_to_archive(partition, self._node_id, want, acks)
                 for partition, acks in enumerate(by_partition)
             ]
-            if self._poison:
-                turn.set_aside(self._poison)
-                self._poison = []
+            poison, self._poison = self._poison, []
+            if poison:
+                turn.set_aside(poison)
         failed = [reply.error for reply in replies if reply.error is not None]
         if failed:
             # To acknowledge once more does no harm: it names the version.
             self._acknowledged = acknowledged
             raise failed[0]
+        for tx_id, _, why in poison:
+            await self._events.raise_event(EventCode.ARCHIVE_REFUSED, "a state", f"{tx_id}: {why}")
         claimed = [one for reply in replies for one in reply.value.claimed]
         states = [self._state_of(one) for one in claimed]
         return [state for state in states if state is not None]

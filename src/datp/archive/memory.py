@@ -6,7 +6,9 @@ It also notices when a server was restarted, or another took its place: then wri
 import logging
 from collections.abc import Callable
 
+from datp.archive.events import OperatorEvents
 from datp.hotstore.store import Store
+from datp.model.operator_event import EventCode
 from datp.service import Service
 from datp.settings import Settings
 
@@ -24,14 +26,18 @@ HOLDS_FOR_LOOKS = 5
 class MemoryWatch(Service):
     """A part of the role `archive`: looks at every server now and then, and tells its partitions."""
 
-    def __init__(self, store: Store, settings: Settings, on_another_server: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, events: OperatorEvents, on_another_server: Callable[[], None]
+    ) -> None:
         super().__init__("memory")
         self.settings = settings
         self._store = store
+        self._events = events
         self._on_another_server = on_another_server
         self._known: dict[int, str] = {}
         """A server's first partition → its run id."""
-        self._was_full = False
+        self._full: set[int] = set()
+        """The servers that have no room, by their first partitions."""
 
     async def turn(self) -> None:
         for partitions in self._store.connection.partitions_by_server:
@@ -49,7 +55,7 @@ class MemoryWatch(Service):
         if not budget:
             return
         share = int(said["used_memory"]) / budget
-        self._tell_people(share)
+        await self._tell_people(first, share)
         holds_for_ms = self.settings.memory_look_ms * HOLDS_FOR_LOOKS
         async with self._store.turn() as turn:
             for partition in partitions:
@@ -60,13 +66,16 @@ class MemoryWatch(Service):
                     holds_for_ms=holds_for_ms,
                 )
 
-    def _tell_people(self, share: float) -> None:
-        is_full = share >= FULL_FROM
-        if is_full and not self._was_full:
-            log.error("the store's memory budget is used up (%.0f %%): nothing new starts", share * 100)
-        elif self._was_full and not is_full:
+    async def _tell_people(self, first: int, share: float) -> None:
+        """Of a server, by its first partition."""
+        is_full, was_full = share >= FULL_FROM, first in self._full
+        if is_full and not was_full:
+            self._full.add(first)
+            text = f"the store's memory budget is used up ({share:.0%}): nothing new starts"
+            await self._events.raise_event(EventCode.MEMORY_FULL, f"the server of partition {first}", text)
+        elif was_full and not is_full:
+            self._full.remove(first)
             log.info("the store has memory again (%.0f %% of its budget is used)", share * 100)
-        self._was_full = is_full
 
 
 def evict_percent(share: float) -> int:

@@ -1,7 +1,9 @@
 """Which store a command talks to, and the connection to it."""
 
 import asyncio
+import getpass
 import os
+import platform
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -12,7 +14,9 @@ from urllib.parse import urlsplit
 
 from datp.api.transactions import Transactions
 from datp.archive.archive import Archive
+from datp.archive.audit import AuditLog
 from datp.archive.database import Database
+from datp.archive.events import OperatorEvents
 from datp.definitions import Definitions
 from datp.embedded import EmbeddedServer
 from datp.errors import BadRequest, StoreUnreachable
@@ -35,6 +39,15 @@ class Session:
     definitions: Definitions
     transactions: Transactions
     archive: Archive | None
+    events: OperatorEvents
+
+    async def audit(
+        self, action: str, subject: str, *, before: Any = None, after: Any = None, reason: str = ""
+    ) -> None:
+        """What was done is in the audit log, where there is a database for one."""
+        if self.archive is not None:
+            log, at_ms = AuditLog(self.archive.database), self.store.clock.now_ms()
+            await log.write(who(), action, subject, at_ms=at_ms, before=before, after=after, reason=reason)
 
 
 def with_store(given: str, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
@@ -60,11 +73,21 @@ async def opened(given: str) -> AsyncIterator[Session]:
             archive = Archive(store, Database(database_url, settings))
             await archive.open()
         definitions = Definitions(store, archive.database if archive else None)
-        yield Session(store, definitions, Transactions(store, definitions, archive), archive)
+        events = OperatorEvents(store, archive.database if archive else None)
+        yield Session(store, definitions, Transactions(store, definitions, archive), archive, events)
     finally:
         if archive is not None:
             await archive.close()
         await store.close()
+
+
+def who() -> str:
+    """Who types, as the audit log names them."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = "?"
+    return f"cli:{user}@{platform.node()}"
 
 
 def find_database_url(given: str, settings: Settings) -> str:

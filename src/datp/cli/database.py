@@ -1,8 +1,6 @@
 """Which database a command talks to, when it needs no store."""
 
 import asyncio
-import getpass
-import platform
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -33,15 +31,6 @@ def with_database(given: str, work: Callable[[Database], Coroutine[Any, Any, T]]
             await database.close()
 
     return asyncio.run(opened())
-
-
-def who() -> str:
-    """Who types, as the audit log names them."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        user = "?"
-    return f"cli:{user}@{platform.node()}"
 
 
 def now_ms() -> int:

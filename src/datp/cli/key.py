@@ -40,7 +40,8 @@ def create(
     """Make a key, and print it: it is shown this once, because only a hash of it is kept."""
     from datp.archive.audit import AuditLog
     from datp.archive.keyring import Keyring, parse_role
-    from datp.cli.database import now_ms, who, with_database
+    from datp.cli.connect import who
+    from datp.cli.database import now_ms, with_database
     from datp.errors import BadRequest
     from datp.model.pipeline import duration_ms
 
@@ -103,7 +104,8 @@ def revoke(
     """Have a key open nothing any more; nodes know it within two seconds."""
     from datp.archive.audit import AuditLog
     from datp.archive.keyring import Keyring
-    from datp.cli.database import now_ms, who, with_database
+    from datp.cli.connect import who
+    from datp.cli.database import now_ms, with_database
 
     async def work(opened: "Database") -> "ApiKey":
         before = await Keyring(opened).revoke(key_id, now_ms=now_ms())

@@ -14,7 +14,21 @@ from typing import Annotated
 
 import typer
 
-from datp.cli import audit, dev, groups, key, migrate, node, nodes, pipelines, queues, steps, store, transactions
+from datp.cli import (
+    audit,
+    dev,
+    events,
+    groups,
+    key,
+    migrate,
+    node,
+    nodes,
+    pipelines,
+    queues,
+    steps,
+    store,
+    transactions,
+)
 from datp.cli.output import complain, show_version
 from datp.errors import BadRequest, DatpError
 
@@ -50,6 +64,7 @@ app.add_typer(nodes.app, name="nodes", rich_help_panel=OPERATE)
 app.add_typer(store.app, name="store", rich_help_panel=OPERATE)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=OPERATE)
 app.add_typer(key.app, name="key", rich_help_panel=OPERATE)
+app.add_typer(events.app, name="events", rich_help_panel=OPERATE)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)
 app.command("invariants", rich_help_panel=OPERATE)(store.invariants)
 

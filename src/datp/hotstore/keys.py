@@ -168,6 +168,20 @@ KEYS: Final = (
     Key("answers", "answerH:{p}:<event_id>", "hash", "the answer to an admin event", "ten minutes"),
     Key("last_admin", "lastAdminH:{p}", "hash", "node → the last admin event that it answered, JSON", "node_gone_ms"),
     Key(
+        "operator_event",
+        "operatorEventH:{p}:<event_id>",
+        "hash",
+        "what operators are to be told: code, subject, text, times, first_at, last_at",
+        "until SQL holds it",
+    ),
+    Key(
+        "operator_events",
+        "operatorEventsZ:{p}",
+        "zset",
+        "operator event → when it is to be moved to SQL, or when a claim ends",
+        "until SQL holds it",
+    ),
+    Key(
         "pipeline",
         "pipelineH:{p}:<pipeline>",
         "hash",

@@ -592,6 +592,22 @@ class Turn:
         call = self._call("read_answers", partition, {}, [(event_id,)])
         return Reply([call], lambda replies: _pairs(replies[0][0]))
 
+    def raise_events(self, items: Sequence[tuple[str, str, str]]) -> Reply[list[Result]]:
+        """code, subject, text."""
+        calls, places = self._by_partition("raise_events", items, (), {}, self._store.home)
+        return Reply(calls, lambda replies: _in_order(replies, places, _result))
+
+    def next_events(
+        self, partition: int, want: int, acknowledged: Sequence[tuple[str, int]]
+    ) -> Reply[tuple[list[Result], list[tuple[str, dict[str, bytes]]]]]:
+        """event_id, times; what became of the acknowledged, and the claimed."""
+        call = self._call("next_events", partition, {"want": want}, acknowledged)
+        return Reply([call], lambda replies: (_results(replies[0][0]), _events(replies[0][1])))
+
+    def list_events(self, partition: int, count: int) -> Reply[list[tuple[str, dict[str, bytes]]]]:
+        call = self._call("list_events", partition, {"count": count})
+        return Reply([call], lambda replies: _events(replies[0]))
+
     def queue_stats(self, partition: int) -> Reply[list[Any]]:
         call = self._call("queue_stats", partition, {})
         return Reply([call], lambda replies: list(replies[0]))
@@ -819,6 +835,10 @@ def _to_archive(reply: list[Any]) -> ToArchive:
         for row in rows
     ]
     return ToArchive(bool(has_role), _results(acknowledged), claimed)
+
+
+def _events(rows: list[Any]) -> list[tuple[str, dict[str, bytes]]]:
+    return [(row[0].decode(), _pairs(row[1])) for row in rows]
 
 
 def _to_send(reply: list[Any]) -> ToSend:

@@ -14,14 +14,16 @@ from datp import __version__
 from datp.archive.archive import Archive
 from datp.archive.archiver import Archiver
 from datp.archive.database import Database
+from datp.archive.events import EventMover, OperatorEvents
 from datp.archive.memory import MemoryWatch
 from datp.archive.reconciler import Reconciler
 from datp.clock import Clock, FollowingClock
 from datp.definitions import Definitions
-from datp.errors import BadDefinition, StartRefused, StoreError
+from datp.errors import BadDefinition, StartRefused, StoreError, StoreLost
 from datp.hotstore.store import Store
 from datp.model.event import Event
 from datp.model.next_move import Park, Verdict
+from datp.model.operator_event import EventCode
 from datp.model.status import Status
 from datp.service import Service
 from datp.settings import Settings, with_group
@@ -29,6 +31,7 @@ from datp.steps.registry import Registry
 from datp.worker.admin import AdminDesk, AdminEvent
 from datp.worker.bell import Bell
 from datp.worker.leases import Renewer
+from datp.worker.lookout import Lookout
 from datp.worker.run import Abandoned, Outbox, Run
 from datp.worker.run_event import run_event
 from datp.worker.run_step import Workbench, close_threads
@@ -62,11 +65,12 @@ class Node:
         self.store = Store(url or settings.store_url, settings, self.clock)
         self.archive = Archive(self.store, Database(settings.database_url, settings)) if settings.database_url else None
         self.definitions = Definitions(self.store, self.archive.database if self.archive else None)
+        self.events = OperatorEvents(self.store, self.archive.database if self.archive else None)
         self.ready = asyncio.Event()
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
         self._services: list[Service] = []
-        self._archiving: list[Archiver | Reconciler | MemoryWatch] = []
+        self._archiving: list[Archiver | Reconciler | MemoryWatch | EventMover] = []
         self._given_back: list[Run] = []
         self._started_at_ms = 0
         self._watch: asyncio.Task[None] | None = None
@@ -139,6 +143,7 @@ class Node:
             on_failure=self._fail,
         )
         self.watchdog = Watchdog(self.taker.in_hand, self.settings, self.clock, self.renewer)
+        self.lookout = Lookout(self.store, self.settings, self.events, self.node_id, lambda: self._services)
         bell = Bell(self.store, self.taker, [self.settings.node_group, self.node_id])
         self._services = [
             self.taker,
@@ -146,6 +151,7 @@ class Node:
             self.watchdog,
             self.sweeper,
             self.admin,
+            self.lookout,
             _Every("register", self.settings.heartbeat_ms, self._register),
             _Every("definitions", self.settings.definitions_look_ms, self._look_at_definitions),
         ]
@@ -155,9 +161,10 @@ class Node:
             database = self.archive.database
             reconciler = Reconciler(self.store, database, self.settings)
             self._archiving = [
-                Archiver(self.store, database, self.settings, self.node_id),
+                Archiver(self.store, database, self.settings, self.node_id, self.events),
                 reconciler,
-                MemoryWatch(self.store, self.settings, on_another_server=reconciler.wake),
+                MemoryWatch(self.store, self.settings, self.events, on_another_server=reconciler.wake),
+                EventMover(self.store, database, self.settings),
             ]
             self._services += self._archiving
 
@@ -167,6 +174,8 @@ class Node:
             self.ended.set()
             return
         log.info("node %s stops", self.node_id)
+        if isinstance(self.failure, StoreLost):
+            await self.events.raise_event(EventCode.STORE_LOST, "the hot store", str(self.failure))
         self.taker.draining = True
         while self.slots.waiting:
             self._given_back.append(self.slots.waiting.popleft())
@@ -321,6 +330,7 @@ class Node:
             self.slots.resize(changed.workers)
         self.settings = self.store.settings = self.bench.settings = self.taker.settings = changed
         self.watchdog.settings = self.sweeper.settings = self.waker.settings = self.renewer.settings = changed
+        self.lookout.settings = changed
         for service in self._archiving:
             service.settings = changed
         self.bench.forget_prepared()

@@ -1,6 +1,8 @@
 --[[
 parking: a transaction that can't go on stands on the exception list, with a reason that an operator can read.
 
+includes
+  raising
 writes
   state
   exceptions
@@ -13,6 +15,8 @@ local function park(tx_id, reason, from)
   if is_hash and redis.call('HGET', state_key(tx_id), 'phase') == 'complete' then return now end
   redis.call('ZADD', exceptions_key, now, tx_id)
   redis.call('HSET', reasons_key, tx_id, cjson.encode({reason = reason, from = from, at = now}))
+  local type = is_hash and redis.call('HGET', state_key(tx_id), 'type')
+  raise_event('transaction-parked', has(type) and type or 'without a state', tx_id .. ': ' .. reason)
   if is_hash then
     local stored, deadline, undoing, verdict = unpack(redis.call(
       'HMGET', state_key(tx_id), 'version', 'deadline', 'undoing', 'verdict'))
