@@ -5,11 +5,16 @@
     │   ├── InvalidId          an id or a name has a wrong form
     │   ├── BadDefinition      a pipeline, a step or a setting is defined wrongly
     │   ├── TooLarge           a value is over a limit, which is named
+    │   ├── BadJson            a body can't be read
+    │   ├── UnsupportedMedia   a body is of another kind
     │   └── BadSwitch          a switch's name or value is wrong
     ├── Unauthenticated        it is not known who asks
     ├── Forbidden              who asks may not do this
     ├── BadSignature           a webhook was not signed with the key that is known, or long ago
     ├── NotFound               there is no such thing
+    │   └── MethodNotAllowed   there is, but this can't be done with it
+    ├── TooBusy                this process has as much in hand as it can
+    ├── TooMany                one owner asks for more than its share
     ├── Conflict               the thing is not in a state that allows this
     │   └── TransferRefused    a transfer is in a state that doesn't allow this, or its deadline has passed
     ├── StoreError             the hot store could not answer
@@ -69,6 +74,20 @@ class TooLarge(BadRequest):
     http_status = 413
 
 
+class BadJson(BadRequest):
+    """A body can't be read."""
+
+    code = "bad-json"
+    http_status = 400
+
+
+class UnsupportedMedia(BadRequest):
+    """A body is of another kind than is understood."""
+
+    code = "unsupported-media"
+    http_status = 415
+
+
 class BadSwitch(BadRequest):
     """A switch's name or value is wrong."""
 
@@ -104,6 +123,42 @@ class NotFound(DatpError):
     code = "not-found"
     http_status = 404
     exit_code = 3
+
+
+class MethodNotAllowed(NotFound):
+    """There is such a thing, but this can't be done with it."""
+
+    code = "method-not-allowed"
+    http_status = 405
+
+    def __init__(self, sentence: str, *, allowed: tuple[str, ...]) -> None:
+        super().__init__(sentence)
+        self.allowed = allowed
+        """What can."""
+
+
+class TooBusy(DatpError):
+    """This process has as much in hand as it can; another one, or this one later, may do it."""
+
+    code = "too-busy"
+    http_status = 503
+    exit_code = 5
+
+    def __init__(self, sentence: str, *, retry_after_s: int) -> None:
+        super().__init__(sentence)
+        self.retry_after_s = retry_after_s
+
+
+class TooMany(DatpError):
+    """One owner asks for more at once than its share."""
+
+    code = "too-many"
+    http_status = 429
+    exit_code = 5
+
+    def __init__(self, sentence: str, *, retry_after_s: int) -> None:
+        super().__init__(sentence)
+        self.retry_after_s = retry_after_s
 
 
 class Conflict(DatpError):

@@ -63,14 +63,21 @@ class Settings(Limits, _Origin):
 
     # ── the node
     node_group: str = setting("main", "name", "the group that `datp dev` and the examples use")
-    roles: str = setting("worker,wakeup", "names", "what this process does: worker, wakeup, archive", live=False)
+    roles: str = setting("worker,wakeup", "names", "what this process does: worker, wakeup, archive, api", live=False)
     workers: int = setting(100, "slots", "asynchronous steps mostly wait; a slot costs a few kilobytes", live=True)
     threads_max: int = setting(32, "threads", "for steps that are ordinary functions; each blocks one thread")
     processes: int = setting(1, "processes", "one process uses one core")
     steps: str = setting("", "modules", "Python modules with step types, beside those found by entry point")
     app_version: str = setting("-", "text", "what the node says of the application in its registration")
     build_time: str = setting("-", "text", "what the node says of the application's build")
-    http_port: int = setting(0, "port", "for /healthz and /readyz; 0: none")
+    http_port: int = setting(0, "port", "for /healthz and /readyz, and with the role api for all of it; 0: none")
+
+    # ── HTTP
+    http_host: str = setting("0.0.0.0", "address", "whoever probes a node, or asks it, mostly does so from outside")
+    http_body_bytes_max: int = setting(1024 * 1024, "bytes", "the largest input, and as much again around it")
+    http_batch_bytes_max: int = setting(16 * 1024 * 1024, "bytes", "of the body of a batch; it is held in memory whole")
+    http_requests_max: int = setting(2_000, "requests", "in hand at once, besides those that wait; more are sent away")
+    http_grace_ms: int = setting(5_000, "ms", "what is being answered when a process stops may be answered")
 
     # ── calling others
     outbound_networks: str = setting(

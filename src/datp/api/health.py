@@ -1,16 +1,8 @@
-"""Whether this process is alive, and whether it can work: /healthz and /readyz, for whatever starts and restarts it."""
+"""Whether this process is alive, and whether it can work, for whatever starts and restarts it."""
 
 import asyncio
-import contextlib
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
-
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from datp.errors import StoreError
 from datp.hotstore.store import Store
@@ -59,54 +51,3 @@ class Health:
             except StoreError as error:
                 return str(error)
         return ""
-
-
-def health_app(health: Health) -> Starlette:
-    """The two routes."""
-
-    async def healthz(_: Request) -> Response:
-        return JSONResponse({"alive": True})
-
-    async def readyz(_: Request) -> Response:
-        trouble = await health.trouble()
-        if trouble:
-            return JSONResponse({"ready": False, "reason": trouble}, 503)
-        return JSONResponse({"ready": True})
-
-    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz)])
-
-
-class HttpServer:
-    """The routes are served on this socket, in the loop that runs, until `stop`."""
-
-    def __init__(self, app: Starlette, listener: socket.socket) -> None:
-        self._listener = listener
-        self._server = _QuietServer(
-            uvicorn.Config(
-                app,
-                lifespan="off",
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """The socket listens already, so whoever asks now is answered a little later."""
-        self._task = asyncio.create_task(self._server.serve([self._listener]), name="http")
-
-    async def stop(self) -> None:
-        self._server.should_exit = True
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        self._listener.close()
-
-
-class _QuietServer(uvicorn.Server):
-    """Signals are for the process that it is a part of."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

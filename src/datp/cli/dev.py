@@ -9,6 +9,7 @@ import typer
 
 from datp.cli.options import StepModules
 from datp.cli.output import say, show_json
+from datp.errors import StartRefused
 
 if TYPE_CHECKING:
     import socket
@@ -27,7 +28,7 @@ def dev(
     directory: Annotated[
         Path, typer.Option("--directory", metavar="DIR", help="Where everything is kept; made if it isn't there.")
     ] = Path(".datp"),
-    port: Annotated[int, typer.Option("--port", metavar="N", help="For /healthz and /readyz; 0: any free one.")] = 8080,
+    port: Annotated[int, typer.Option("--port", metavar="N", help="For the HTTP API; 0: any free one.")] = 8080,
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", help="Transactions that run at once, in each node group.")
     ] = None,
@@ -52,6 +53,11 @@ def dev(
     settings = load(given={**given, "database_url": dev_database_url(directory)})
     if "outbound_networks" not in settings.given_here:
         settings = replace(settings, outbound_networks=LOOPBACK)
+    if settings.http_host not in (HOST, "localhost") and "http_host" in settings.given_here:
+        raise StartRefused(
+            f"datp dev lets everybody in without a key, so it listens on {HOST} and not on {settings.http_host};"
+            " use datp node with the role api for that"
+        )
     registry = load_steps(settings.steps)
     server = EmbeddedServer(directory)
     try:
@@ -71,6 +77,8 @@ def _run(
 
     import uvloop
 
+    from datp.api.access import DEVELOPER
+    from datp.api.http.api import Api
     from datp.cli.serving import Told, serve
     from datp.embedded import EmbeddedServerError
     from datp.worker.node import Node
@@ -79,7 +87,7 @@ def _run(
         told = Told(at_once=server.stop)
         told.listen()
         pipelines = await _prepare(server.url, settings)
-        roles = {GROUPS[0]: f"{settings.roles},archive"}
+        roles = {GROUPS[0]: f"{settings.roles},archive,api"}
         nodes = [
             Node(replace(settings, node_group=group, roles=roles.get(group, settings.roles)), registry, url=server.url)
             for group in GROUPS
@@ -93,7 +101,8 @@ def _run(
                 return None
             return EmbeddedServerError(f"The store's server has died; why may be in {server.directory / 'server.log'}")
 
-        await serve(nodes, told, listener=listener, announce=announce, trouble=trouble)
+        api = Api(settings, url=server.url, without_key=DEVELOPER)
+        await serve(nodes, told, listener=listener, api=api, announce=announce, trouble=trouble)
 
     uvloop.run(run())
 
@@ -184,6 +193,7 @@ def _announce(
         say()
         say(f"  node groups  {groups}")
         say(f"  pipelines    {', '.join(pipelines)}")
+        say(f"  HTTP         {http_url}/docs, without keys for whoever asks from this machine")
         say(f"  health       {http_url}/healthz and {http_url}/readyz")
         say()
         say("Try, in another terminal:")

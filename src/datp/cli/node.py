@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from datp.errors import StartRefused
 
 if TYPE_CHECKING:
     from datp.settings import Settings
-
-ANY_HOST: Final = "0.0.0.0"
-"""Whoever probes a node (a load balancer, an orchestrator) does so from outside; the two routes tell no secrets."""
 
 
 def node(
@@ -32,7 +29,9 @@ def node(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", metavar="N", help="For /healthz and /readyz; further processes take the ports after it."
+            "--port",
+            metavar="N",
+            help="For health and, with the role api, for the HTTP API; further processes take the ports after it.",
         ),
     ] = None,
     steps: StepModules = "",
@@ -84,12 +83,16 @@ def _run_one(settings: "Settings", as_json: bool) -> None:
 
     import uvloop
 
+    from datp.api.http.api import Api
     from datp.cli.serving import Told, listen, serve
     from datp.cli.steps import load_steps
-    from datp.worker.node import Node
+    from datp.worker.node import Node, parse_roles
 
     registry = load_steps(settings.steps)
-    listener = listen(ANY_HOST, settings.http_port) if settings.http_port else None
+    is_api = "api" in parse_roles(settings.roles)
+    if is_api and not settings.http_port:
+        raise StartRefused("The role api needs a port: name one with --port or DATP_HTTP_PORT")
+    listener = listen(settings.http_host, settings.http_port) if settings.http_port else None
 
     async def run() -> None:
         told = Told(at_once=lambda: None)
@@ -103,7 +106,7 @@ def _run_one(settings: "Settings", as_json: bool) -> None:
                 say(f"Node {one.node_id} of group {settings.node_group} runs: {', '.join(one.roles)}")
             sys.stdout.flush()
 
-        await serve([one], told, listener=listener, announce=announce)
+        await serve([one], told, listener=listener, api=Api(settings) if is_api else None, announce=announce)
 
     uvloop.run(run())
 

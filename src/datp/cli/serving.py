@@ -9,9 +9,19 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from datp.api.health import Health, HttpServer, health_app
+from datp.api.access import Access
+from datp.api.health import Health
+from datp.api.http.all_routes import api_routes, with_description
+from datp.api.http.api import Api
+from datp.api.http.app import HttpApp, Receive, Scope, Send
+from datp.api.http.door import Door
+from datp.api.http.health_routes import health_routes
+from datp.api.http.load import Load
+from datp.api.http.server import BACKLOG, HttpServer
 from datp.cli.output import note
+from datp.clock import FollowingClock
 from datp.errors import DatpError, StartRefused
+from datp.settings import Settings
 from datp.worker.node import Node
 
 INTERRUPTED: Final = 130
@@ -25,7 +35,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(128)
+        listener.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         listener.close()
         why = error.strerror if isinstance(error, OSError) else "ports go to 65535"
@@ -60,25 +70,65 @@ class Told:
         os._exit(INTERRUPTED)
 
 
+class Front:
+    """What listens: at first it says only how the nodes are, and once the API is open it serves that too."""
+
+    def __init__(self, health: Health, listener: socket.socket, settings: Settings) -> None:
+        self._health = health
+        self._port = listener.getsockname()[1]
+        self._settings = settings
+        self._app = self._app_without_api()
+        self._api: Api | None = None
+        self._server = HttpServer(self, listener, grace_ms=settings.http_grace_ms)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    def start(self) -> None:
+        self._server.start()
+
+    async def open(self, api: Api) -> None:
+        """The API is served. Raises what keeps it from being."""
+        self._api = api
+        await api.open()
+        routes = [*health_routes(self._health), *api_routes(api)]
+        door = Door(api.access, loopback_port=self._port if api.is_without_keys else None)
+        self._app = HttpApp(with_description(routes), door, api.load)
+
+    async def stop(self) -> None:
+        """What was asked has been answered; then nothing listens any more."""
+        await self._server.stop()
+        if self._api is not None:
+            await self._api.close()
+
+    def _app_without_api(self) -> HttpApp:
+        nobody = Access(None, self._settings, FollowingClock())
+        return HttpApp(health_routes(self._health), Door(nobody), Load(self._settings))
+
+
 async def serve(
     nodes: Sequence[Node],
     told: Told,
     *,
     listener: socket.socket | None = None,
+    api: Api | None = None,
     announce: Callable[[], None],
     trouble: Callable[[], DatpError | None] = lambda: None,
 ) -> None:
     """The nodes run until this process is told to stop, or can't go on; raises what stopped them.
 
-    `announce` says so when they run; `trouble` is asked now and then for another reason to stop.
+    `announce` says so when they run; `trouble` is asked now and then for another reason to stop. What listens says how
+    they are from the beginning, and serves the API, if there is one, once they run.
     """
     health = Health(nodes)
-    server = HttpServer(health_app(health), listener) if listener is not None else None
-    if server is not None:
-        server.start()
+    front = Front(health, listener, nodes[0].settings) if listener is not None else None
+    if front is not None:
+        front.start()
     try:
         for node in nodes:
             await node.start()
+        if front is not None and api is not None:
+            await front.open(api)
         announce()
         reason = await _until_told(nodes, told, trouble)
         health.stopping = True
@@ -86,8 +136,8 @@ async def serve(
             note("Stopping: what runs may finish first. Once more, and it stops at once")
     finally:
         await asyncio.gather(*(_stop(node) for node in nodes))
-        if server is not None:
-            await server.stop()
+        if front is not None:
+            await front.stop()
     for failure in (reason, *(node.failure for node in nodes)):
         if failure is not None:
             raise failure

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
 from datp.model.status import STATUS_OF_PHASE, Phase, Status
 
 
-class Reply(msgspec.Struct, frozen=True, rename="camel"):
+class Reply(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A transaction, as clients see it."""
 
     tx_id: str
@@ -18,7 +17,8 @@ class Reply(msgspec.Struct, frozen=True, rename="camel"):
     transaction_type: str
     pipeline_version: str
     status: Status
-    undoing: bool
+    undoing: bool = False
+    """Said only while it is so: it runs to undo what was done."""
     progress_report: msgspec.Raw
     transaction_output: msgspec.Raw
     note: str | None
@@ -58,16 +58,12 @@ def reply_from(tx_id: str, fields: Mapping[str, bytes], parked: bytes = b"") -> 
     )
 
 
-_encoder = msgspec.json.Encoder()
+_encode = msgspec.json.Encoder().encode
 
 
 def encode_reply(reply: Reply) -> bytes:
-    """The reply's bytes. `undoing` is said only while it is so."""
-    document: dict[str, Any] = msgspec.structs.asdict(reply)
-    if not reply.undoing:
-        del document["undoing"]
-    names = {field.name: field.encode_name for field in msgspec.structs.fields(Reply)}
-    return _encoder.encode({names[name]: value for name, value in document.items()})
+    """The reply's bytes."""
+    return _encode(reply)
 
 
 def iso(ms: int) -> str:

@@ -42,7 +42,7 @@ from datp.worker.watchdog import Watchdog, interrupt
 
 log = logging.getLogger(__name__)
 
-ROLES: Final = ("worker", "wakeup", "archive")
+ROLES: Final = ("worker", "wakeup", "archive", "api")
 """What a process may do. Every node sweeps, whatever its roles."""
 
 

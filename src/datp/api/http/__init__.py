@@ -1,0 +1,1 @@
+"""HTTP: routes as data, one application that serves them, and the description that is made of them."""

@@ -1,0 +1,1 @@
+"""What clients may ask, by theme: each module has its routes and their handlers."""
