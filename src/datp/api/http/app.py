@@ -74,13 +74,14 @@ class HttpApp:
         segments: list[str] = []
         parts = path[1:].split("/")
         for part in parts:
-            further = place.further.get(part) if part else None
-            if further is None and part:
+            if place is None or not part:
+                place = None
+                break
+            further = place.further.get(part)
+            if further is None:
                 further = place.further.get("")
                 segments.append(part)
             place = further
-            if place is None:
-                break
         if place is None or not place.endpoints:
             mounted = self._mounts.get(parts[0])
             return mounted or NotFound(f"There is nothing at {shown(scope['path'])}; what there is: /openapi.json")
