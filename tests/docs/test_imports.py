@@ -31,14 +31,13 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     # transfers, which bring step types of their own
     **dict.fromkeys(STATIONS, NOUNS | STORES),
     # the API is a station and the face of stations: it answers for those that wait and those that are told
-    "api": NOUNS | STORES | {"longpoll", "webhooks"},
+    "api": NOUNS | STORES | {"pipelines", "longpoll", "webhooks"},
     "steps": NOUNS,
     "worker": NOUNS | STORES | {"steps"},
     "links": NOUNS | STORES | {"steps"},
     "transfers": NOUNS | STORES | {"steps"},
     # pipelines as people write them
     "pipelines": NOUNS | {"steps"},
-    "api": NOUNS | STORES | {"pipelines"},
     # beside them
     "end_with_parent": set(),
     "embedded": {"errors", "end_with_parent"},
