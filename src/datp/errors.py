@@ -4,6 +4,7 @@
     ├── BadRequest             the caller's input is wrong; nothing was changed
     │   ├── InvalidId          an id or a name has a wrong form
     │   ├── BadDefinition      a pipeline, a step or a setting is defined wrongly
+    │   ├── ExpressionFailed   an expression can't be evaluated over this input
     │   ├── TooLarge           a value is over a limit, which is named
     │   ├── BadJson            a body can't be read
     │   ├── UnsupportedMedia   a body is of another kind
@@ -65,6 +66,12 @@ class BadDefinition(BadRequest):
     """A pipeline, a step or a setting is defined wrongly."""
 
     code = "bad-definition"
+
+
+class ExpressionFailed(BadRequest):
+    """An expression can't be evaluated over what it was given."""
+
+    code = "expression-failed"
 
 
 class TooLarge(BadRequest):

@@ -542,7 +542,7 @@ def _portable(transaction: Transaction, tx_id: TransactionId, entry: FlowEntry) 
 def _too_deep(transaction: Transaction, caller: FlowEntry, here: Here) -> Move:
     """A pipeline that calls itself ends here; that is its step's outcome."""
     note = f"pipelines are nested more than nesting_max ({here.limits.nesting_max}) deep"
-    _close(transaction, caller, Status.INTERNAL_ERROR, here, output=NULL, note=note)
+    _close(transaction, caller, Status.FAILED, here, output=NULL, note=note)
     return _after_step(transaction, caller, here)
 
 
@@ -552,9 +552,9 @@ def _has_room(transaction: Transaction, more: int, here: Here) -> bool:
 
 
 def _overgrown(transaction: Transaction, here: Here) -> Move:
-    """The flow is at its limit: the transaction ends here, wherever its pipelines are."""
+    """The flow is at its limit: the transaction ends here, wherever its pipelines are, and what was done is undone."""
     note = f"the flow has {len(transaction.flow)} entries, and needs more than flow_length_max allows"
-    return conclude_by_verdict(transaction, Verdict(Status.INTERNAL_ERROR, note), here)
+    return conclude_by_verdict(transaction, Verdict(Status.FAILED, note), here)
 
 
 def _note(text: str, here: Here) -> str:

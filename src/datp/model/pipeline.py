@@ -9,6 +9,7 @@ import msgspec
 
 from datp.errors import BadDefinition, BadRequest
 from datp.model.backoff import Backoff
+from datp.model.expressions import parse_expression
 from datp.model.ids import NodeGroup, PipelineName, PipelineVersion, parse_name
 from datp.model.limits import DURATION_MAX_MS, Limits
 from datp.model.values import encode_value, printable, shown
@@ -84,6 +85,8 @@ class StepDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
     parallel: ParallelDefinition | None = None
     with_: dict[str, Any] = msgspec.field(default_factory=dict, name="with")
     """The definition that the step type is given."""
+    when: str = ""
+    """An expression; if it comes to nothing (false, null, empty), the step is skipped, and passes its input on."""
     retry: RetryPolicy | None = None
     timeout: Duration = 0
     """How long one run may take; 0: the node group's `step_timeout_ms`."""
@@ -198,6 +201,8 @@ def _check_step(step: StepDefinition, limits: Limits) -> None:
     if step.step in (PIPELINE_STEP, PARALLEL_STEP):
         raise BadDefinition(f"step {step.id}: write `{step.step}:` instead of `step: {step.step}`", field="steps")
     duration_ms(step.timeout, "timeout")
+    if step.when:
+        parse_expression(step.when, f"step {step.id}: when")
     if step.undo:
         parse_name(step.undo.step, "undo")
     if step.parallel:

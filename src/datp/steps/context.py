@@ -10,13 +10,15 @@ import logging
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from datp.errors import BadSwitch, TooLarge
+from datp.model.expressions import Scope
 from datp.model.ids import StepId, TransactionId
 from datp.model.limits import Limits
+from datp.model.reply import iso
 from datp.model.switches import Switch, SwitchValue, check_switch_name, decode_switch, encode_switch
 
 T = TypeVar("T")
@@ -81,6 +83,16 @@ class Subject(Protocol):
     def deadline_ms(self) -> int: ...
     @property
     def metadata(self) -> dict[str, Any]: ...
+    @property
+    def input(self) -> Any: ...
+    @property
+    def request(self) -> Any: ...
+    @property
+    def outputs(self) -> dict[str, Any]: ...
+    @property
+    def undone_output(self) -> Any: ...
+    @property
+    def now_ms(self) -> int: ...
     @property
     def switches(self) -> dict[str, str]: ...
     @property
@@ -159,6 +171,16 @@ class Context:
         return self._of.metadata
 
     @property
+    def now_ms(self) -> int:
+        """What time it is, by the store's clock."""
+        return self._of.now_ms
+
+    @property
+    def scope(self) -> Scope:
+        """What expressions in the step's definition see; with a budget, so one serves for a whole run."""
+        return scope_of(self._of)
+
+    @property
     def language(self) -> str:
         """The language that the client prefers (`metadata.lang`)."""
         language = self._of.metadata.get("lang")
@@ -231,6 +253,42 @@ class Context:
         if self._line is None:
             raise RuntimeError(f"{self.tx_id}: step {self.step_name} has ended, and its context says nothing any more")
         return self._line
+
+
+def scope_of(subject: Subject) -> Scope:
+    """What expressions see of a step's run."""
+    return Scope(
+        {
+            "input": lambda: subject.input,
+            "output": lambda: subject.undone_output,
+            "request": lambda: subject.request,
+            "steps": lambda: subject.outputs,
+            "metadata": lambda: subject.metadata,
+            "switches": lambda: {name: decode_switch(stored).value for name, stored in subject.switches.items()},
+            "tx": lambda: {
+                "id": subject.tx_id,
+                "owner": subject.owner,
+                "externalId": subject.external_id or None,
+                "type": subject.transaction_type,
+                "idempotencyKey": subject.idempotency_key,
+                "attempt": subject.attempt,
+            },
+            "now": lambda: iso(subject.now_ms),
+        }
+    )
+
+
+SCOPE: Final = {
+    "input": "the step's input",
+    "output": "in an undo: the output of the step that is undone",
+    "request": "the input of the pipeline that the step belongs to",
+    "steps": "the outputs of the pipeline's earlier steps, by their ids",
+    "metadata": "what the client gave along",
+    "switches": "the transaction's switches",
+    "tx": "`id`, `owner`, `externalId`, `type` of the transaction; `idempotencyKey` and `attempt` of the step",
+    "now": "what time it is, `2026-11-19T10:00:00.000Z`",
+}
+"""What expressions see, for the documentation."""
 
 
 class SilentLine:

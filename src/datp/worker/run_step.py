@@ -12,7 +12,8 @@ import msgspec
 
 from datp.clock import Clock
 from datp.definitions import Definitions
-from datp.errors import BadDefinition, BadRequest, NotFound
+from datp.errors import BadDefinition, BadRequest, BadSwitch, ExpressionFailed, NotFound, TooLarge
+from datp.model.expressions import Expression, parse_expression
 from datp.model.flow import FlowEntry
 from datp.model.ids import StepId, TransactionId
 from datp.model.next_move import BranchResult
@@ -36,8 +37,9 @@ from datp.model.pipeline import StepDefinition, duration_ms, needed
 from datp.model.status import Status
 from datp.model.switches import check_switch_name
 from datp.model.transaction import NULL, Transaction, step_id
+from datp.model.values import printable
 from datp.settings import Settings
-from datp.steps.context import Context
+from datp.steps.context import Context, scope_of
 from datp.steps.contract import Callee, convert_definition
 from datp.steps.registry import Registry
 from datp.worker.run import NEVER, Abandoned, Run, VerdictCame
@@ -51,6 +53,7 @@ class Prepared(msgspec.Struct):
     """A step of a pipeline version, bound to the code that runs it; or what stands in the way."""
 
     step: StepDefinition | None
+    when: Expression | None = None
     callee: Callee | None = None
     definition: Any = None
     decode_input: Callable[[bytes], Any] = msgspec.json.decode
@@ -104,8 +107,10 @@ class Workbench:
         step = self.definitions.pipeline(name, version).steps[
             self.definitions.pipeline(name, version).index_of[step_name]
         ]
+        # What has been done is undone, whatever its condition would say by now.
+        when = parse_expression(step.when, "when") if step.when and not is_undo else None
         if step.pipeline or step.parallel:
-            return Prepared(step)
+            return Prepared(step, when)
         wanted, given = step.step, step.with_
         if is_undo and step.undo:
             wanted, given = step.undo.step, step.undo.with_
@@ -123,6 +128,7 @@ class Workbench:
         timeout_ms = duration_ms(step.timeout, "timeout") or self.settings.step_timeout_ms
         return Prepared(
             step=step,
+            when=when,
             callee=callee,
             definition=definition,
             decode_input=_decoder(callee.input_type),
@@ -194,6 +200,33 @@ class StepRun:
         return self._transaction.metadata
 
     @property
+    def input(self) -> Any:
+        return msgspec.json.decode(self._transaction.input_of(self._entry))
+
+    @property
+    def request(self) -> Any:
+        return msgspec.json.decode(self._transaction.input_of(self._transaction.pipeline_entry(self._entry)))
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        flow, pipeline = self._transaction.flow, self._entry.p
+        return {
+            entry.name: msgspec.json.decode(self._transaction.output_of(entry))
+            for entry in flow
+            if entry.p == pipeline and entry.type and entry.status and entry.undo_of < 0
+        }
+
+    @property
+    def undone_output(self) -> Any:
+        if self._entry.undo_of < 0:
+            return None
+        return msgspec.json.decode(self._transaction.output_of(self._transaction.flow[self._entry.undo_of]))
+
+    @property
+    def now_ms(self) -> int:
+        return self._bench.clock.now_ms()
+
+    @property
     def switches(self) -> dict[str, str]:
         return self._run.taken.switches
 
@@ -216,6 +249,12 @@ async def run_step(run: Run, bench: Workbench, now_ms: int) -> tuple[RunResult, 
         return prepared.problem, prepared.step
     entry.ts2 = entry.ts2 or now_ms
     entry.node_id = bench.node_id
+    if prepared.when is not None and entry.attempt == 0:  # what has begun goes on
+        try:
+            if not prepared.when.is_true(scope_of(StepRun(run, transaction, entry, bench))):
+                return Ended(Status.SUCCESS, note=f"skipped: {prepared.when.text}"), prepared.step
+        except ExpressionFailed as error:
+            return _failed(f"when: {error}"), prepared.step
     if prepared.callee is None:
         assert prepared.step is not None
         return await _call_out(transaction, prepared.step, bench), prepared.step
@@ -223,8 +262,7 @@ async def run_step(run: Run, bench: Workbench, now_ms: int) -> tuple[RunResult, 
     try:
         arguments = _arguments(prepared, transaction, entry, context)
     except msgspec.DecodeError as error:
-        note = f"the input doesn't fit: {error}"
-        return Ended(Status.FAILED, _encode({"error": note}), note), prepared.step
+        return _failed(f"the input doesn't fit: {error}"), prepared.step
     result = await _run_within(run, prepared, arguments, context, entry, bench)
     if isinstance(result, RunPipeline | Parallel):
         return await _start_pipelines(result, transaction, entry, bench), prepared.step
@@ -255,6 +293,9 @@ async def _run_within(
         return _interrupted(run, prepared)
     except (VerdictCame, Abandoned, KeyboardInterrupt, GeneratorExit):
         raise
+    except BadRequest as error:
+        # What it was given is wrong, in words that are meant to be read: another run of it would end the same way.
+        return _failed(str(error))
     except BaseException as error:  # SystemExit too: a step doesn't end its node
         log.exception("%s: step %s raised", run.tx_id, entry.name)
         return Ended(Status.INTERNAL_ERROR, NULL, _told(error), retryable=True)
@@ -332,6 +373,8 @@ def _result_of(
                 return outcome
             case _:
                 return Ended(Status.SUCCESS, _output(outcome, bench), undoable=prepared.undoable)
+    except (TooLarge, BadSwitch) as error:
+        return _failed(str(error))
     except BadRequest as error:
         return Ended(Status.INTERNAL_ERROR, NULL, str(error))
 
@@ -346,6 +389,8 @@ async def _start_pipelines(
         if isinstance(outcome, RunPipeline):
             return await _calls(outcome.name, outcome.input, transaction, bench)
         return await _forks(outcome.branches, outcome.join, transaction, bench)
+    except TooLarge as error:
+        return _failed(str(error))
     except BadRequest as error:
         return Ended(Status.INTERNAL_ERROR, NULL, str(error))
 
@@ -389,7 +434,7 @@ async def _forks(branches: list[Branch], join: str | int, transaction: Transacti
 def _output(value: Any, bench: Workbench) -> bytes:
     encoded = _encode(value)
     if len(encoded) > bench.settings.output_bytes_max:
-        raise BadRequest(
+        raise TooLarge(
             f"its output has {len(encoded)} bytes, more than output_bytes_max ({bench.settings.output_bytes_max})"
         )
     return encoded
@@ -403,6 +448,11 @@ def _encode(value: Any) -> bytes:
         return _encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
         raise BadRequest(f"its output can't be written as JSON: {error}") from None
+
+
+def _failed(note: str) -> Ended:
+    """What the step was given, or what it said, is wrong: nobody's code is."""
+    return Ended(Status.FAILED, _encode({"error": printable(note)}), note)
 
 
 def _told(error: BaseException) -> str:
