@@ -91,12 +91,13 @@ CREATE TABLE datp_segment (
   PRIMARY KEY (source, segment_type, enumeration, table_name)
 ) ENGINE = InnoDB;
 
--- Ids below a segment's value that were not there when it was passed: they may have been committed later.
+-- Ids below a segment's value that were not there when it was passed: they may be committed later.
 CREATE TABLE datp_segment_gap (
-  source    varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-  id        bigint NOT NULL,
-  seen_at   bigint NOT NULL,
-  PRIMARY KEY (source, id)
+  source   varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  first_id bigint NOT NULL,
+  last_id  bigint NOT NULL,
+  seen_at  bigint NOT NULL,
+  PRIMARY KEY (source, first_id)
 ) ENGINE = InnoDB;
 
 CREATE TABLE datp_transfer_timeout (

@@ -89,12 +89,13 @@ CREATE TABLE datp_segment (
   PRIMARY KEY (source, segment_type, enumeration, table_name)
 );
 
--- Ids below a segment's value that were not there when it was passed: they may have been committed later.
+-- Ids below a segment's value that were not there when it was passed: they may be committed later.
 CREATE TABLE datp_segment_gap (
-  source    text COLLATE "C" NOT NULL,
-  id        bigint NOT NULL,
-  seen_at   bigint NOT NULL,
-  PRIMARY KEY (source, id)
+  source   text COLLATE "C" NOT NULL,
+  first_id bigint NOT NULL,
+  last_id  bigint NOT NULL,
+  seen_at  bigint NOT NULL,
+  PRIMARY KEY (source, first_id)
 );
 
 CREATE TABLE datp_transfer_timeout (

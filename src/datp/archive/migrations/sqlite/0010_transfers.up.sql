@@ -89,12 +89,13 @@ CREATE TABLE datp_segment (
   PRIMARY KEY (source, segment_type, enumeration, table_name)
 ) STRICT;
 
--- Ids below a segment's value that were not there when it was passed: they may have been committed later.
+-- Ids below a segment's value that were not there when it was passed: they may be committed later.
 CREATE TABLE datp_segment_gap (
-  source    TEXT NOT NULL,
-  id        INTEGER NOT NULL,
-  seen_at   INTEGER NOT NULL,
-  PRIMARY KEY (source, id)
+  source   TEXT NOT NULL,
+  first_id INTEGER NOT NULL,
+  last_id  INTEGER NOT NULL,
+  seen_at  INTEGER NOT NULL,
+  PRIMARY KEY (source, first_id)
 ) STRICT;
 
 CREATE TABLE datp_transfer_timeout (

@@ -1,0 +1,3 @@
+-- empty_latest: nothing is left of the last stretch.
+-- index: none
+DELETE FROM datp_latest
