@@ -9,7 +9,7 @@ dev: .venv/run  ## install, then run everything in one process on 127.0.0.1
 	$(BIN)/datp dev $(ARGS)
 
 test: .venv/dev  ## install what the tests need, then run them all
-	$(BIN)/pytest -m "not long" -n 2 --dist worksteal $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
 test-long: .venv/dev  ## the tests that take minutes: kills at random, ten thousand transactions
 	$(BIN)/pytest -m long $(ARGS)

@@ -7,7 +7,7 @@ not execute (NOSCRIPT, MOVED, TRYAGAIN), and nothing else. Whatever else goes wr
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -44,6 +44,11 @@ READING: Final = frozenset(
     }
 )
 """Commands that the checker of invariants may send."""
+
+
+TRANSIENT: Final = ("BUSY ", "LOADING ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ", "READONLY ", "CLUSTERDOWN ")
+"""What a server's refusal begins with when it was not executed and the server may do it later: somebody's script runs,
+its data are being loaded, its disk is full, its replicas are gone, it is no primary (any more)."""
 
 
 class RawCall(msgspec.Struct):
@@ -141,38 +146,41 @@ class Connection:
         A command's error stands in its answer's place.
         """
         assert all(command[0] in READING for command in commands), "what changes the store is a script"
-        pipe = self._client(self._shard_of[partition]).pipeline(transaction=at_once)
-        for command in commands:
-            pipe.execute_command(*command)
-        with _our_errors():
+        async with self._use(self._shard_of[partition]) as client:
+            pipe = client.pipeline(transaction=at_once)
+            for command in commands:
+                pipe.execute_command(*command)
             answers: list[Any] = await pipe.execute(raise_on_error=False)
         return answers
 
     async def info(self, section: str, partition: int = 0) -> dict[str, Any]:
         """What the server of a partition says of itself."""
-        with _our_errors():
-            answer: dict[str, Any] = await self._client(self._shard_of[partition]).info(section)
+        async with self._use(self._shard_of[partition]) as client:
+            answer: dict[str, Any] = await client.info(section)
         return answer
 
     # ── one shard ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _send(self, shard: tuple[str, int] | None, calls: list[RawCall]) -> list[RawCall]:
         """Sends the calls in one pipeline; returns those that the server did not execute and that may go again."""
-        pipe = self._client(shard).pipeline(transaction=False)
-        for call in calls:
-            pipe.execute_command("EVALSHA", call.script.sha, 1, self._meta_keys[call.partition], *call.argv)
         try:
-            with _our_errors():
+            async with self._use(shard) as client:
+                pipe = client.pipeline(transaction=False)
+                for call in calls:
+                    pipe.execute_command("EVALSHA", call.script.sha, 1, self._meta_keys[call.partition], *call.argv)
                 replies = await pipe.execute(raise_on_error=False)
         except StoreError as failure:
             for call in calls:
                 call.reply = failure
-            await self._forget(shard)
+            await self._forget(shard, client)
             return []
         if not any(isinstance(reply, Exception) for reply in replies):
             for call, reply in zip(calls, replies, strict=True):
                 call.reply = reply
             return []
+        if any(isinstance(reply, ReadOnlyError) for reply in replies):
+            # It became a replica. The name in the URL may lead to another server by now, but no old connection does.
+            await self._forget(shard, client)
         return await self._sort_out(shard, calls, replies)
 
     async def _sort_out(self, shard: tuple[str, int] | None, calls: list[RawCall], replies: list[Any]) -> list[RawCall]:
@@ -187,9 +195,10 @@ class Connection:
             else:
                 call.reply = _as_store_error(reply) if isinstance(reply, Exception) else reply
         try:
-            with _our_errors():
-                for script in missing:
-                    await self._client(shard).script_load(script.text)
+            if missing:
+                async with self._use(shard) as client:
+                    for script in missing:
+                        await client.script_load(script.text)
             if any(isinstance(reply, MovedError) for reply in replies):
                 await self._discover()
         except StoreError as failure:
@@ -199,15 +208,27 @@ class Connection:
         return again
 
     async def _pop(self, shard: tuple[str, int] | None, keys: Sequence[str], timeout_s: float) -> str | None:
-        with _our_errors():
-            heard: Any = await self._client(shard).blpop(list(keys), timeout=timeout_s)
+        async with self._use(shard) as client:
+            heard: Any = await client.blpop(list(keys), timeout=timeout_s)
         return heard[0].decode() if heard else None
 
-    async def _forget(self, shard: tuple[str, int] | None) -> None:
-        """A connection that failed may have a reply under way; none of them is used again."""
-        client = self._clients.pop(shard, None)
-        if client is not None:
-            await client.aclose()
+    @contextlib.asynccontextmanager
+    async def _use(self, shard: tuple[str, int] | None) -> AsyncIterator[Redis]:
+        """The client of a shard; what it raises is raised as one of ours."""
+        client = self._client(shard)
+        try:
+            with _our_errors():
+                yield client
+        finally:
+            if self._clients.get(shard) is not client:
+                # It was given up meanwhile, perhaps while it was just connecting: nobody else would close that.
+                await client.aclose()
+
+    async def _forget(self, shard: tuple[str, int] | None, failed: Redis) -> None:
+        """A connection that failed may have a reply under way; none of this client's is used again."""
+        if self._clients.get(shard) is failed:
+            del self._clients[shard]
+            await failed.aclose()
         if shard is not None:
             with contextlib.suppress(StoreError):  # the next turn asks again
                 await self._discover()
@@ -257,8 +278,7 @@ class Connection:
         problem: StoreError | None = None
         for shard in asked:
             try:
-                with _our_errors():
-                    client = self._client(shard)
+                async with self._use(shard) as client:
                     if not (await client.info("cluster")).get("cluster_enabled"):
                         return None
                     rows = await client.execute_command("CLUSTER SLOTS")  # type: ignore[no-untyped-call]  # their gap
@@ -300,6 +320,7 @@ def _as_store_error(error: BaseException) -> StoreError:
         return StoreFull("The store is at its memory limit (maxmemory): it takes no new work until some is done")
     if isinstance(error, AuthenticationError):
         return StoreError(f"The store refuses this user or password: {text}")
-    if isinstance(error, ResponseError) and not isinstance(error, BusyLoadingError | ReadOnlyError | ClusterDownError):
+    is_transient = isinstance(error, BusyLoadingError | ReadOnlyError | ClusterDownError) or text.startswith(TRANSIENT)
+    if isinstance(error, ResponseError) and not is_transient:
         return StoreError(f"The store refused a call: {text}")
     return StoreUnreachable(f"The store can't be reached: {text or type(error).__name__}")

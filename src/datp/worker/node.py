@@ -260,6 +260,11 @@ class Node:
                 log.warning("%s: this node goes on no more with it: %s", run.tx_id, why)
                 self.taker.let_go(run.token)
             return
+        except StoreError as error:
+            # Nothing is wrong with the transaction: its lease ends, and whoever has a sound store takes it up.
+            log.error("%s: this node can't go on with it: %s", run.tx_id, error)
+            self.taker.let_go(run.token)
+            return
         except Exception as error:
             log.exception("%s can't be run", run.tx_id)
             run.move = Park(f"the engine failed to run it: {type(error).__name__}: {error}", Event("continue"))

@@ -27,7 +27,7 @@ from datp.model.next_move import (
 from datp.model.status import Status
 from datp.model.transaction import Transaction, decode_transaction, encode_transaction
 from datp.worker.run import Abandoned, Run, VerdictCame
-from datp.worker.run_step import Workbench, decode_branch_result, run_step
+from datp.worker.run_step import Workbench, decode_branch_result, patiently, run_step
 
 _encode = msgspec.json.Encoder().encode
 
@@ -63,8 +63,9 @@ async def _begin(run: Run, here: Here, bench: Workbench) -> Move:
         return conclude_by_verdict(run.transaction, came, here)
     taken = run.taken
     transaction = run.transaction = decode_transaction(taken.state)
-    if not bench.definitions.has(transaction.versions):
-        await bench.definitions.load(transaction.versions.items())
+    versions = transaction.versions
+    if not bench.definitions.has(versions):
+        await patiently(run, lambda: bench.definitions.load(versions.items()))
     verdict = Verdict(Status(taken.verdict), taken.verdict_note) if taken.verdict else None
     return first_move(transaction, decode_event(taken.event), here, verdict=verdict, joined=_joined(taken))
 

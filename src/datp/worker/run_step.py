@@ -4,15 +4,25 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from datp.clock import Clock
 from datp.definitions import Definitions
-from datp.errors import BadDefinition, BadRequest, BadSwitch, ExpressionFailed, NotFound, TooLarge
+from datp.errors import (
+    BadDefinition,
+    BadRequest,
+    BadSwitch,
+    ExpressionFailed,
+    NotFound,
+    StoreFull,
+    StoreUnreachable,
+    TooLarge,
+)
 from datp.model.expressions import Expression, parse_expression
 from datp.model.flow import FlowEntry
 from datp.model.ids import StepId, TransactionId
@@ -45,6 +55,11 @@ from datp.steps.registry import Registry
 from datp.worker.run import NEVER, Abandoned, Run, VerdictCame
 
 log = logging.getLogger("datp.step")
+
+T = TypeVar("T")
+
+STORE_AWAY_PAUSE_S: Final = 0.1
+"""Between two tries of a run that needs a definition from a store that is away."""
 
 decode_branch_result = msgspec.json.Decoder(BranchResult).decode
 
@@ -239,6 +254,18 @@ class StepRun:
         return log
 
 
+async def patiently(run: Run, ask: Callable[[], Awaitable[T]]) -> T:
+    """What the store answers, once it can be asked: its trouble is not the transaction's. Raises Abandoned."""
+    while True:
+        try:
+            return await ask()
+        except (StoreUnreachable, StoreFull) as error:
+            log.warning("%s: %s; trying again", run.tx_id, error)
+            await asyncio.sleep(STORE_AWAY_PAUSE_S)
+            if run.interrupted in ("lease", "shutdown"):
+                raise Abandoned(run.interrupted) from None
+
+
 async def run_step(run: Run, bench: Workbench, now_ms: int) -> tuple[RunResult, StepDefinition | None]:
     """The step at `run.at` has run; its result, and its definition."""
     transaction = run.transaction
@@ -257,7 +284,7 @@ async def run_step(run: Run, bench: Workbench, now_ms: int) -> tuple[RunResult, 
             return _failed(f"when: {error}"), prepared.step
     if prepared.callee is None:
         assert prepared.step is not None
-        return await _call_out(transaction, prepared.step, bench), prepared.step
+        return await _call_out(run, transaction, prepared.step, bench), prepared.step
     context = Context(StepRun(run, transaction, entry, bench), run)
     try:
         arguments = _arguments(prepared, transaction, entry, context)
@@ -265,7 +292,7 @@ async def run_step(run: Run, bench: Workbench, now_ms: int) -> tuple[RunResult, 
         return _failed(f"the input doesn't fit: {error}"), prepared.step
     result = await _run_within(run, prepared, arguments, context, entry, bench)
     if isinstance(result, RunPipeline | Parallel):
-        return await _start_pipelines(result, transaction, entry, bench), prepared.step
+        return await _start_pipelines(run, result, transaction, entry, bench), prepared.step
     return result, prepared.step
 
 
@@ -380,41 +407,43 @@ def _result_of(
 
 
 async def _start_pipelines(
-    outcome: RunPipeline | Parallel, transaction: Transaction, entry: FlowEntry, bench: Workbench
+    run: Run, outcome: RunPipeline | Parallel, transaction: Transaction, entry: FlowEntry, bench: Workbench
 ) -> RunResult:
     """The step goes on with pipelines, whose versions are decided now."""
     if entry.undo_of >= 0:
         return Ended(Status.INTERNAL_ERROR, NULL, "an undo can't start pipelines")
     try:
         if isinstance(outcome, RunPipeline):
-            return await _calls(outcome.name, outcome.input, transaction, bench)
-        return await _forks(outcome.branches, outcome.join, transaction, bench)
+            return await _calls(run, outcome.name, outcome.input, transaction, bench)
+        return await _forks(run, outcome.branches, outcome.join, transaction, bench)
     except TooLarge as error:
         return _failed(str(error))
     except BadRequest as error:
         return Ended(Status.INTERNAL_ERROR, NULL, str(error))
 
 
-async def _call_out(transaction: Transaction, step: StepDefinition, bench: Workbench) -> RunResult:
+async def _call_out(run: Run, transaction: Transaction, step: StepDefinition, bench: Workbench) -> RunResult:
     """The two step types that the engine itself knows."""
     try:
         if step.parallel:
             branches = [Branch(branch.pipeline, branch.input) for branch in step.parallel.branches]
-            return await _forks(branches, step.parallel.join, transaction, bench)
-        return await _calls(step.pipeline, msgspec.UNSET, transaction, bench)
+            return await _forks(run, branches, step.parallel.join, transaction, bench)
+        return await _calls(run, step.pipeline, msgspec.UNSET, transaction, bench)
     except BadRequest as error:
         return Ended(Status.INTERNAL_ERROR, NULL, str(error))
 
 
-async def _calls(name: str, given: Any, transaction: Transaction, bench: Workbench) -> RunResult:
+async def _calls(run: Run, name: str, given: Any, transaction: Transaction, bench: Workbench) -> RunResult:
     try:
-        pinned = await bench.definitions.pin(name, transaction.versions)
+        pinned = await patiently(run, lambda: bench.definitions.pin(name, transaction.versions))
     except NotFound as error:
         return Poisoned(str(error))
     return Calls(pinned, b"" if given is msgspec.UNSET else _output(given, bench))
 
 
-async def _forks(branches: list[Branch], join: str | int, transaction: Transaction, bench: Workbench) -> RunResult:
+async def _forks(
+    run: Run, branches: list[Branch], join: str | int, transaction: Transaction, bench: Workbench
+) -> RunResult:
     most = bench.settings.parallel_width_max
     if not isinstance(branches, list) or not all(isinstance(branch, Branch) for branch in branches):
         raise BadDefinition("parallel needs a list of Branch(pipeline, input)")
@@ -424,7 +453,7 @@ async def _forks(branches: list[Branch], join: str | int, transaction: Transacti
     pinned = []
     for branch in branches:
         try:
-            pipeline = await bench.definitions.pin(branch.pipeline, transaction.versions)
+            pipeline = await patiently(run, partial(bench.definitions.pin, branch.pipeline, transaction.versions))
         except NotFound as error:
             return Poisoned(str(error))
         pinned.append((pipeline, b"" if branch.input is msgspec.UNSET else _output(branch.input, bench)))
