@@ -5,6 +5,7 @@
     │   ├── InvalidId          an id or a name has a wrong form
     │   ├── BadDefinition      a pipeline, a step or a setting is defined wrongly
     │   ├── ExpressionFailed   an expression can't be evaluated over this input
+    │   ├── BadInput           an input doesn't fit the pipeline's schema
     │   ├── TooLarge           a value is over a limit, which is named
     │   ├── BadJson            a body can't be read
     │   ├── UnsupportedMedia   a body is of another kind
@@ -33,6 +34,7 @@ The exit code of the command line and the HTTP status of the API are written her
 they belong to, so that no face has a table of its own.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -72,6 +74,17 @@ class ExpressionFailed(BadRequest):
     """An expression can't be evaluated over what it was given."""
 
     code = "expression-failed"
+
+
+class BadInput(BadRequest):
+    """An input doesn't fit the schema of its pipeline."""
+
+    code = "bad-input"
+
+    def __init__(self, sentence: str, *, errors: Sequence[object]) -> None:
+        super().__init__(sentence, field="input")
+        self.errors = errors
+        """Everything that doesn't fit: where it stands, and what is wrong with it."""
 
 
 class TooLarge(BadRequest):

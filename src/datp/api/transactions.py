@@ -16,7 +16,7 @@ import msgspec
 from datp.archive.archive import Archive, no_archive
 from datp.archive.restore import Wanted
 from datp.definitions import Definitions
-from datp.errors import BadRequest, BrokenState, Conflict, InvalidId, NotFound, StoreFull, TooLarge
+from datp.errors import BadInput, BadRequest, BrokenState, Conflict, InvalidId, NotFound, StoreFull, TooLarge
 from datp.hotstore.store import Found, Result, Start, Store, Turn
 from datp.hotstore.store import Reply as StoreReply
 from datp.model.event import decode_event
@@ -37,6 +37,7 @@ from datp.model.metadata import NOTHING_ASKED, encode_webhook, parse_metadata
 from datp.model.next_move import new_transaction
 from datp.model.pipeline import Duration, PinnedPipeline, duration_ms
 from datp.model.reply import Reply, reply_from
+from datp.model.schema import told
 from datp.model.status import FINAL, Status
 from datp.model.switches import check_switch_name, decode_switch, encode_switch
 from datp.model.transaction import Transaction, decode_transaction, encode_transaction, step_id
@@ -167,6 +168,7 @@ class Transactions:
     ) -> tuple[Start, bytes]:
         settings = self._store.settings
         given = encode_checked(request.input, "input", settings.input_bytes_max)
+        self._check_input(pipeline, given)
         asked = NOTHING_ASKED
         if request.metadata != {}:
             if not isinstance(request.metadata, dict):
@@ -192,6 +194,12 @@ class Transactions:
             )
         webhook = encode_webhook(asked.webhook)
         return _start_item(tx_id, owner, external_id, request_hash, pipeline, deadline, webhook, durability), state
+
+    def _check_input(self, pipeline: PinnedPipeline, given: bytes) -> None:
+        """Raises BadInput when it doesn't fit the pipeline's schema."""
+        input_check = self._definitions.pipeline(pipeline.name, pipeline.version).input_check
+        if input_check is not None and (misfits := input_check.misfits(given)):
+            raise BadInput(f"{pipeline.name}: {told(misfits, 'input')}", errors=misfits)
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -31,6 +31,7 @@ class Limits:
     flow_length_max: int = setting(2_000, "entries", "the document is read and written whole")
     nesting_max: int = setting(10, "pipelines", "a pipeline that calls itself must end somewhere")
     parallel_width_max: int = setting(100, "branches", "starting and cancelling branches is one script's work")
+    pipeline_bytes_max: int = setting(1024 * 1024, "bytes", "of a definition; every node keeps it in memory")
     pipeline_steps_max: int = setting(200, "steps", "a longer pipeline is better cut into children")
     switches_max: int = setting(50, "switches", "all of a transaction's switches are read at every dequeue")
     switch_name_length_max: int = setting(64, "characters", "a switch's name is a word")

@@ -28,6 +28,7 @@ from datp.model.pipeline import (
     PipelineDefinition,
     StepDefinition,
 )
+from datp.model.schema import Misfit, told
 from datp.model.status import UNDONE, Status
 from datp.model.transaction import NULL, Transaction, Undo, encode_transaction, step_id
 from datp.model.values import printable
@@ -277,6 +278,11 @@ def _start_pipeline(transaction: Transaction, pipeline: FlowEntry, here: Here) -
     pipeline.ts2 = here.now_ms
     pipeline.node_id = here.node_id
     definition = here.pipeline(pipeline.name, pipeline.pipeline_version)
+    # What a client starts was checked before it was queued.
+    if definition.input_check and (pipeline.p >= 0 or transaction.nested):
+        misfits = definition.input_check.misfits(transaction.input_of(pipeline))
+        if misfits:
+            return _misfit(transaction, pipeline, misfits, "input", here)
     first = _add_step(transaction, pipeline, definition.steps[0], 1, transaction.input_source(pipeline), here)
     return RunStep(first.i, checkpoint=definition.steps[0].checkpoint)
 
@@ -299,8 +305,25 @@ def _after_step(transaction: Transaction, entry: FlowEntry, here: Here) -> Move:
 
 def _pipeline_ended(transaction: Transaction, pipeline: FlowEntry, last: FlowEntry, here: Here) -> Move:
     """The pipeline has its last step's status, output and note; its caller goes on, or the transaction ends."""
+    if last.status == Status.SUCCESS:
+        output_check = here.pipeline(pipeline.name, pipeline.pipeline_version).output_check
+        misfits = output_check.misfits(transaction.output_of(last)) if output_check else []
+        if misfits:
+            return _misfit(transaction, pipeline, misfits, "output", here)
     pipeline.ts3, pipeline.status, pipeline.note = here.now_ms, last.status, last.note
     pipeline.output_ref = transaction.output_source(last)
+    return _caller_goes_on(transaction, pipeline, here)
+
+
+def _misfit(transaction: Transaction, pipeline: FlowEntry, misfits: list[Misfit], what: str, here: Here) -> Move:
+    """The pipeline has failed: its input or output is not what it says of it."""
+    note = told(misfits, what)
+    output = msgspec.json.encode({"error": note, "errors": misfits})
+    _close(transaction, pipeline, Status.FAILED, here, output=output, note=note)
+    return _caller_goes_on(transaction, pipeline, here)
+
+
+def _caller_goes_on(transaction: Transaction, pipeline: FlowEntry, here: Here) -> Move:
     if pipeline.p < 0:
         return _conclude(transaction, here)
     return Requeue("out", NodeGroup(pipeline.return_group), Event("return", pipeline.p))

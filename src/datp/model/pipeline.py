@@ -12,6 +12,7 @@ from datp.model.backoff import Backoff
 from datp.model.expressions import parse_expression
 from datp.model.ids import NodeGroup, PipelineName, PipelineVersion, parse_name
 from datp.model.limits import DURATION_MAX_MS, Limits
+from datp.model.schema import Schema
 from datp.model.values import encode_value, printable, shown
 
 PIPELINE_STEP: Final = "pipeline"
@@ -106,6 +107,9 @@ class StepDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
         return duration_ms(self.timeout, "timeout")
 
 
+JsonSchema = dict[str, Any] | bool
+
+
 class PipelineDefinition(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True, dict=True
 ):
@@ -120,6 +124,13 @@ class PipelineDefinition(
     """How long a transaction of this type may take in all; 0: for ever."""
     durability: Literal["", "hot", "snapshot", "journal"] = ""
     """What its transactions survive; "": as the setting `durability` says."""
+    input_schema: JsonSchema | None = None
+    """What its input must be. A start that doesn't fit is refused; a child or branch that doesn't, ends `failed`."""
+    output_schema: JsonSchema | None = None
+    """What its output will be. An output that doesn't fit ends it `failed`, and what was done is undone."""
+    tags: list[str] = []
+    notes: str = ""
+    """For people, as long as they like."""
 
     @cached_property
     def version(self) -> PipelineVersion:
@@ -131,6 +142,14 @@ class PipelineDefinition(
     def index_of(self) -> dict[str, int]:
         """step id → its place."""
         return {step.id: index for index, step in enumerate(self.steps)}
+
+    @cached_property
+    def input_check(self) -> Schema | None:
+        return None if self.input_schema is None else Schema(self.input_schema, "inputSchema")
+
+    @cached_property
+    def output_check(self) -> Schema | None:
+        return None if self.output_schema is None else Schema(self.output_schema, "outputSchema")
 
     @property
     def deadline_ms(self) -> int:
@@ -162,6 +181,8 @@ def parse_pipeline(data: object, limits: Limits) -> PipelineDefinition:
         # There and back again: what is used is what is stored, whatever the data was made of.
         definition = decode_pipeline(encode_value(msgspec.convert(data, PipelineDefinition)))
         _check(definition, limits)
+        if len(said := encode_pipeline(definition)) > limits.pipeline_bytes_max:
+            raise BadDefinition(f"it has {len(said)} bytes, more than pipeline_bytes_max ({limits.pipeline_bytes_max})")
     except (ValueError, TypeError, RecursionError) as error:
         raise BadDefinition(printable(f"{_name_in(data)}: {error}")) from None
     except BadRequest as error:
@@ -182,6 +203,9 @@ def _check(definition: PipelineDefinition, limits: Limits) -> None:
     parse_name(definition.name, "name")
     parse_name(definition.node_group, "nodeGroup")
     duration_ms(definition.deadline, "deadline")
+    for tag in definition.tags:
+        parse_name(tag, "tag")
+    _ = definition.input_check, definition.output_check  # compiled, or refused
     if not 1 <= len(definition.steps) <= limits.pipeline_steps_max:
         raise BadDefinition(
             f"it needs 1 to {limits.pipeline_steps_max} steps (pipeline_steps_max), and has {len(definition.steps)}",

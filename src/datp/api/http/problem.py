@@ -1,5 +1,6 @@
 """What goes wrong, as application/problem+json (RFC 9457): a code that doesn't change, the field, and a sentence."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -7,6 +8,7 @@ import msgspec
 
 from datp.api.http.routes import Answer
 from datp.errors import DatpError
+from datp.model.schema import Misfit
 
 PROBLEM: Final = b"application/problem+json"
 
@@ -28,6 +30,8 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """What of the request is wrong."""
     reason: str | None = None
     """Of a conflict: what stands in the way."""
+    errors: Sequence[Misfit] | None = None
+    """Of an input that doesn't fit its pipeline: everything that is wrong with it."""
 
 
 def problem_of(error: DatpError) -> Problem:
@@ -39,6 +43,7 @@ def problem_of(error: DatpError) -> Problem:
         str(error),
         getattr(error, "field", None),
         getattr(error, "reason", None),
+        getattr(error, "errors", None),
     )
 
 
