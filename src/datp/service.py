@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 
 from datp.errors import DatabaseUnreachable, DatpError, StoreFull, StoreUnreachable
+from datp.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -75,3 +76,11 @@ class Service(ABC):
                 self.failure = error
                 log.exception("%s stops: %s", self.name, error)
                 return
+
+
+class RoleService(Service):
+    """A loop of a role that a station brings; a change of what its node group shares replaces `settings`."""
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        super().__init__(name)
+        self.settings = settings

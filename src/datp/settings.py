@@ -132,6 +132,16 @@ class Settings(Limits, _Origin):
         3_600_000, "ms", "an event that goes on happening, and isn't acknowledged, is posted again after this"
     )
 
+    # ── transfers
+    transfer_batch: int = setting(1_000, "transfers", "expired in one SQL transaction; the next follows at once")
+    transfer_look_ms: int = setting(1_000, "ms", "how often deadlines are looked at when none is near")
+    transfer_claim_ms: int = setting(15_000, "ms", "a teller's crash delays what it was to tell by this")
+    follow_source: str = setting("", "name", "of a history of transfers that others append to; empty: none is followed")
+    follow_transfers: str = setting("transfer", "table", "of the followed transfers: transferId, expirationDate")
+    follow_history: str = setting("transferStateChange", "table", "of their state changes, to which others append")
+    follow_batch: int = setting(100_000, "changes", "read by one scan; the next follows at once")
+    follow_look_ms: int = setting(5_000, "ms", "how often the followed history is looked at")
+
     # ── keeping
     external_id_period_ms: int = setting(172_800_000, "ms", "two days after the end (seed: a day or two)", live=True)
     archive_delay_ms: int = setting(2_000, "ms", "so that notifiedTime joins the same write", live=True)

@@ -19,7 +19,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     # the nouns
     "errors": set(),
     "clock": set(),
-    "service": {"errors"},
+    "service": {"errors", "settings"},
     "outbound": {"errors"},
     "model": {"errors"},
     "settings": {"errors", "model"},

@@ -12,6 +12,7 @@ import msgspec
 from datp.api.transactions import Shown, StartRequest, Transactions
 from datp.archive.archive import Archive
 from datp.archive.database import Database
+from datp.cli.roles import stations
 from datp.definitions import Definitions
 from datp.errors import StoreUnreachable
 from datp.hotstore.connection import Connection, RawCall
@@ -172,7 +173,7 @@ class Engine:
 
     async def node(self, **settings: Any) -> Node:
         """A node of this process runs."""
-        node = Node(self.with_settings(**settings), self.registry, url=self.store.url)
+        node = Node(self.with_settings(**settings), self.registry, url=self.store.url, stations=stations)
         await node.start()
         self.nodes.append(node)
         return node

@@ -9,11 +9,11 @@ import hashlib
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from datp.archive.archive import Archive, no_archive
+from datp.archive.archive import Archive, no_archive, touch
 from datp.archive.restore import Wanted
 from datp.definitions import Definitions
 from datp.errors import BadInput, BadRequest, BrokenState, Conflict, InvalidId, NotFound, StoreFull, TooLarge
@@ -42,9 +42,6 @@ from datp.model.status import FINAL, Status
 from datp.model.switches import check_switch_name, decode_switch, encode_switch
 from datp.model.transaction import Transaction, decode_transaction, encode_transaction, step_id
 from datp.model.values import encode_value, printable, shown
-
-ACT_TRIES: Final = 5
-"""How often one that is evicted between a call and the next is brought back again."""
 
 
 class StartRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -324,24 +321,7 @@ class Transactions:
         return self._done(tx_id, result, "it can't be woken")
 
     async def _act(self, wanted: Wanted, call: Callable[[Turn], StoreReply[list[Result]]]) -> Result:
-        """What the ordinary call comes to; one that has left memory is brought back for it."""
-        for _ in range(ACT_TRIES):
-            async with self._store.turn() as turn:
-                reply = call(turn)
-            result = reply.value[0]
-            if result.code == "NO_STATE" and self._archive is not None:
-                archived = await self._archive.read([wanted.tx_id])
-                if wanted.tx_id in archived:
-                    return Result("FINAL", (archived[wanted.tx_id].fields.get("status", b""),))
-            if result.code != "EVICTED":
-                return result
-            if self._archive is None:
-                raise no_archive(wanted.tx_id)
-            result = await self._archive.restore(wanted)
-            # Somebody else brought it back meanwhile: it is touched where it is now.
-            if result.code not in ("PRESENT", "UNKNOWN"):
-                return result
-        raise Conflict(f"{wanted.tx_id}: it moves in and out of memory too fast; try again", reason="EVICTED")
+        return await touch(self._store, self._archive, wanted, call)
 
     async def retry(self, tx_id: TransactionId, state: bytes = b"") -> Result:
         """The parked transaction is queued again, with an edited document if one is given."""

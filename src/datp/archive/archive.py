@@ -1,12 +1,16 @@
 """The archive, as callers of the hot store see it: what left memory is read, or brought back when it is touched."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from datp.archive.database import Database
 from datp.archive.record import archived_state
 from datp.archive.restore import Restorer, Wanted
-from datp.errors import DatabaseRefused
-from datp.hotstore.store import Found, Result, Store
+from datp.errors import Conflict, DatabaseRefused
+from datp.hotstore.store import Found, Reply, Result, Store, Turn
+
+TOUCH_TRIES: Final = 5
+"""How often one that is evicted between a call and the next is brought back again."""
 
 
 class Archive:
@@ -60,6 +64,29 @@ class Archive:
             if isinstance(found, Found) and found.fields["phase"] != b"complete"
         ]
         await self.database.write_states(states)
+
+
+async def touch(
+    store: Store, archive: Archive | None, wanted: Wanted, call: Callable[[Turn], Reply[list[Result]]]
+) -> Result:
+    """What the ordinary call comes to; one that has left memory is brought back for it. Raises Conflict."""
+    for _ in range(TOUCH_TRIES):
+        async with store.turn() as turn:
+            reply = call(turn)
+        result = reply.value[0]
+        if result.code == "NO_STATE" and archive is not None:
+            archived = await archive.read([wanted.tx_id])
+            if wanted.tx_id in archived:
+                return Result("FINAL", (archived[wanted.tx_id].fields.get("status", b""),))
+        if result.code != "EVICTED":
+            return result
+        if archive is None:
+            raise no_archive(wanted.tx_id)
+        result = await archive.restore(wanted)
+        # Somebody else brought it back meanwhile: it is touched where it is now.
+        if result.code not in ("PRESENT", "UNKNOWN"):
+            return result
+    raise Conflict(f"{wanted.tx_id}: it moves in and out of memory too fast; try again", reason="EVICTED")
 
 
 def no_archive(tx_id: str) -> DatabaseRefused:

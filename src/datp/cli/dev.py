@@ -79,6 +79,7 @@ def _run(
 
     from datp.api.access import DEVELOPER
     from datp.api.http.api import Api
+    from datp.cli.roles import stations
     from datp.cli.serving import Told, serve
     from datp.embedded import EmbeddedServerError
     from datp.worker.node import Node
@@ -87,9 +88,14 @@ def _run(
         told = Told(at_once=server.stop)
         told.listen()
         pipelines = await _prepare(server.url, settings)
-        roles = {GROUPS[0]: f"{settings.roles},archive,api"}
+        roles = {GROUPS[0]: f"{settings.roles},archive,api,timeouts"}
         nodes = [
-            Node(replace(settings, node_group=group, roles=roles.get(group, settings.roles)), registry, url=server.url)
+            Node(
+                replace(settings, node_group=group, roles=roles.get(group, settings.roles)),
+                registry,
+                url=server.url,
+                stations=stations,
+            )
             for group in GROUPS
         ]
 

@@ -84,6 +84,7 @@ def _run_one(settings: "Settings", as_json: bool) -> None:
     import uvloop
 
     from datp.api.http.api import Api
+    from datp.cli.roles import stations
     from datp.cli.serving import Told, listen, serve
     from datp.cli.steps import load_steps
     from datp.worker.node import Node, parse_roles
@@ -97,7 +98,7 @@ def _run_one(settings: "Settings", as_json: bool) -> None:
     async def run() -> None:
         told = Told(at_once=lambda: None)
         told.listen()
-        one = Node(settings, registry)
+        one = Node(settings, registry, stations=stations)
 
         def announce() -> None:
             if as_json:

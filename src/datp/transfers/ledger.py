@@ -51,6 +51,32 @@ class Prepared(msgspec.Struct, frozen=True):
     is_replay: bool = False
 
 
+class OwedEvent(msgspec.Struct, frozen=True):
+    """Something that is to be told; the fields are in the order of the query."""
+
+    id: int
+    transfer: int
+    version: int
+    kind: str
+    at: int
+    deadline: int | None
+    attempts: int
+    note: str
+
+
+class TransferEvent(msgspec.Struct, frozen=True, rename="camel"):
+    """Something that was to be told, as an operator sees it."""
+
+    id: int
+    transfer_id: str
+    owner: str
+    kind: str
+    at: str
+    deadline: str | None
+    told_at: str | None
+    note: str
+
+
 class Due(msgspec.Struct, frozen=True, rename="camel"):
     """What would expire, in one currency."""
 
@@ -203,6 +229,55 @@ class Ledger:
             if rows:
                 await self._expire(connection, rows, now)
         return len(rows)
+
+    async def next_deadline_in_ms(self) -> int | None:
+        """How long until the next one expires; None: none will."""
+        async with self._driver.reading() as connection:
+            rows = await connection.rows(self._queries["next_deadline"])
+            return max(0, rows[0][0] - await self._now(connection)) if rows else None
+
+    # ── telling ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def claim_events(self, count: int, claim_ms: int) -> list[tuple[OwedEvent, Transfer]]:
+        """Some that are to be told, the longest owed first; unless they are told, others get them after the claim."""
+        async with self._driver.writing() as connection:
+            now = await self._now(connection)
+            rows = await connection.rows(self._queries["claim_events"], now=now, count=count)
+            events = [OwedEvent(*row) for row in rows]
+            if not events:
+                return []
+            ids = [event.id for event in events]
+            await connection.run(self._queries["put_off_events"], ids=ids, due_at=now + claim_ms)
+            numbers = sorted({event.transfer for event in events})
+            transfers = {
+                row[0]: _transfer(row) for row in await connection.rows(self._queries["read_transfers"], ids=numbers)
+            }
+        return [(event, transfers[event.transfer]) for event in events]
+
+    async def told(self, ids: Sequence[int]) -> None:
+        """Everybody was told of these."""
+        async with self._driver.writing() as connection:
+            await connection.run(self._queries["told_events"], ids=list(ids), now=await self._now(connection))
+
+    async def events(self, kind: str, owner: str = "", before: int = FIRST, count: int = 100) -> list[TransferEvent]:
+        """The next events of a kind, the newest first; of all owners for ''."""
+        async with self._driver.reading() as connection:
+            rows = await connection.rows(
+                self._queries["list_events"], kind=kind, owner=owner, before=before, count=count
+            )
+        return [
+            TransferEvent(id, transfer_id, owner, kind, iso(at), _iso(deadline), _iso(told_at), note)
+            for id, transfer_id, owner, kind, at, deadline, told_at, note in rows
+        ]
+
+    async def lateness_ms(self, count: int = 10_000) -> tuple[int, int] | None:
+        """How long after their deadlines the last expiries were told: the median, and 99 of 100 (None: none was)."""
+        async with self._driver.reading() as connection:
+            rows = await connection.rows(self._queries["recent_lateness"], count=count)
+        late = sorted(int(row[0]) for row in rows)
+        return (late[len(late) // 2], late[len(late) * 99 // 100]) if late else None
+
+    # ── expiring ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _expire(self, connection: Connection, rows: Sequence[Sequence[Any]], now: int) -> None:
         """These (id, owner, payer, currency, amount, state), locked and due, are expired, and will be told."""
@@ -488,6 +563,10 @@ def _not_in_state(transfer: Transfer, wanted: str) -> TransferRefused:
     return _refusal(
         TransferCode.VALIDATION, f"{transfer.transfer_id} is {transfer.state}, and can't be {wanted} any more"
     )
+
+
+def _iso(ms: int | None) -> str | None:
+    return None if ms is None else iso(ms)
 
 
 def _refusal(code: TransferCode, sentence: str) -> TransferRefused:

@@ -6,6 +6,7 @@ import logging
 import os
 import platform
 import secrets
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +26,7 @@ from datp.model.event import Event
 from datp.model.next_move import Park, Verdict
 from datp.model.operator_event import EventCode
 from datp.model.status import Status
-from datp.service import Service
+from datp.service import RoleService, Service
 from datp.settings import Settings, with_group
 from datp.steps.registry import Registry
 from datp.worker.admin import AdminDesk, AdminEvent
@@ -42,8 +43,10 @@ from datp.worker.watchdog import Watchdog, interrupt
 
 log = logging.getLogger(__name__)
 
-ROLES: Final = ("worker", "wakeup", "archive", "api")
+ROLES: Final = ("worker", "wakeup", "archive", "api", "timeouts")
 """What a process may do. Every node sweeps, whatever its roles."""
+
+NEEDS_DATABASE: Final = ("archive", "timeouts")
 
 
 class Node:
@@ -56,7 +59,9 @@ class Node:
         *,
         url: str = "",
         clock: Clock | None = None,
+        stations: "Callable[[Node], Sequence[RoleService]]" = lambda _: (),
     ) -> None:
+        """`stations` makes the loops of the roles that other packages bring."""
         self.node_id = f"n{secrets.token_hex(5)}"
         self.settings = settings
         self.registry = registry
@@ -70,7 +75,8 @@ class Node:
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
         self._services: list[Service] = []
-        self._archiving: list[Archiver | Reconciler | MemoryWatch | EventMover] = []
+        self._stations = stations
+        self._role_services: list[Archiver | Reconciler | MemoryWatch | EventMover | RoleService] = []
         self._given_back: list[Run] = []
         self._started_at_ms = 0
         self._watch: asyncio.Task[None] | None = None
@@ -79,8 +85,9 @@ class Node:
 
     async def start(self) -> None:
         """The node runs. Raises StartRefused or StoreError when it can't."""
-        if "archive" in self.roles and self.archive is None:
-            raise StartRefused("The role archive needs a database: name one with DATP_DATABASE_URL")
+        for role in NEEDS_DATABASE:
+            if role in self.roles and self.archive is None:
+                raise StartRefused(f"The role {role} needs a database: name one with DATP_DATABASE_URL")
         await self.store.open()
         try:
             if self.archive is not None:
@@ -160,13 +167,14 @@ class Node:
         if "archive" in self.roles and self.archive is not None:
             database = self.archive.database
             reconciler = Reconciler(self.store, database, self.settings)
-            self._archiving = [
+            self._role_services = [
                 Archiver(self.store, database, self.settings, self.node_id, self.events),
                 reconciler,
                 MemoryWatch(self.store, self.settings, self.events, on_another_server=reconciler.wake),
                 EventMover(self.store, database, self.settings),
             ]
-            self._services += self._archiving
+        self._role_services += self._stations(self)
+        self._services += self._role_services
 
     async def stop(self) -> None:
         """Nothing more is taken; what runs may finish within the grace, the rest is given back. Then it has ended."""
@@ -336,7 +344,7 @@ class Node:
         self.settings = self.store.settings = self.bench.settings = self.taker.settings = changed
         self.watchdog.settings = self.sweeper.settings = self.waker.settings = self.renewer.settings = changed
         self.lookout.settings = changed
-        for service in self._archiving:
+        for service in self._role_services:
             service.settings = changed
         self.bench.forget_prepared()
         self.taker.look()

@@ -1,0 +1,13 @@
+"""The loops of roles that stations bring: a node runs them, and knows nothing of what they do."""
+
+from datp.service import RoleService
+from datp.transfers.timeouts import timeouts
+from datp.worker.node import Node
+
+
+def stations(node: Node) -> list[RoleService]:
+    """The loops of this node's roles, beside those that it has itself."""
+    loops: list[RoleService] = []
+    if "timeouts" in node.roles and node.archive is not None:
+        loops += timeouts(node.store, node.archive, node.settings)
+    return loops
