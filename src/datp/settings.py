@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from datp.errors import BadDefinition
 from datp.model.limits import DURABILITIES, DURATION_MAX_MS, Limits, setting
+from datp.model.log_level import LOG_LEVELS
 from datp.model.values import printable, shown
 
 VALUE_MAX: Final = DURATION_MAX_MS
@@ -60,6 +61,20 @@ class Settings(Limits, _Origin):
         300_000, "ms", "while the database is down, keys that were good a moment ago stay good for so long"
     )
     api_keys_cached_max: int = setting(10_000, "keys", "those that don't exist too, so that guessing costs SQL little")
+
+    # ── the logbook
+    logbook_level: str = setting(
+        "info", "level", "what steps say below it is not kept: trace, debug, info, warning, error, fatal", live=True
+    )
+    logbook_text_max: int = setting(8_192, "characters", "of an entry: a traceback fits, a document is cut")
+    logbook_buffer_max: int = setting(
+        10_000, "entries", "of one process; more in one interval is dropped and counted, rather than waited for"
+    )
+    logbook_batch: int = setting(1_000, "entries", "of one SQL transaction, or one call")
+    logbook_flush_ms: int = setting(500, "ms", "how often entries are written; so long an operator waits for them")
+    logbook_store_max: int = setting(
+        2_000, "entries", "of a partition, from nodes without a database, until an archiver fetches them: some MB"
+    )
 
     # ── the node
     node_group: str = setting("main", "name", "the group that `datp dev` and the examples use")
@@ -251,6 +266,11 @@ def _checked(settings: Settings) -> Settings:
     if settings.durability not in DURABILITIES:
         raise BadDefinition(
             f"durability must be one of {', '.join(DURABILITIES)}, not {shown(settings.durability)}", field="durability"
+        )
+    if settings.logbook_level not in LOG_LEVELS:
+        raise BadDefinition(
+            f"logbook_level must be one of {', '.join(LOG_LEVELS)}, not {shown(settings.logbook_level)}",
+            field="logbook_level",
         )
     if settings.lease_margin_ms * 2 > settings.lease_ms:
         raise BadDefinition(

@@ -67,7 +67,18 @@ async def forget(eng: Engine, *tx_ids: str) -> None:
             tag = eng.store.tags[int(tx_id[4], 32)]
             for kind in ("stateH", "switchH", "joinH"):
                 await redis.delete(f"{kind}:{tag}:{tx_id}")
-            for place in ("processingZ", "runningZ", "sleepingZ", "joiningZ", "deadlineZ", "toArchiveZ", "exceptionZ"):
+            for place in (
+                *(
+                    "processingZ",
+                    "runningZ",
+                    "sleepingZ",
+                    "joiningZ",
+                    "deadlineZ",
+                    "toArchiveZ",
+                    "exceptionZ",
+                    "startedZ",
+                ),
+            ):
                 await redis.zrem(f"{place}:{tag}", tx_id)
             await redis.hdel(f"evictedH:{tag}", tx_id)
             for queue in ("qInL", "qOutL"):

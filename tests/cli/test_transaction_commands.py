@@ -210,6 +210,16 @@ def test_an_empty_list_says_so_beside_the_result(datp: Datp) -> None:
     assert said.code == 0 and said.out == "" and said.error == "There are no such transactions\n"
 
 
+def test_what_steps_said_is_printed(datp: Datp) -> None:
+    reply = datp("start", "order", "--wait", "--json").json
+    wait_until(lambda: datp("log", reply["txId"], "--json").json["lines"], "the logbook is written")
+    lines = datp("log", reply["txId"]).out.splitlines()
+    assert lines[0].split() == ["TIME", "LEVEL", "STEP", "TYPE", "SAID"]
+    assert "info" in lines[1] and "example/reserve" in lines[1] and "reserved 10.00 EUR" in lines[1]
+    assert datp("log", reply["txId"], "--level", "fatal").error == "Its steps said nothing that is kept\n"
+    assert datp("log", reply["txId"], "--level", "loud").code == 2
+
+
 def test_a_page_of_the_list_says_how_to_go_on(datp: Datp) -> None:
     for _ in range(2):
         datp("start", "hello", "--wait")

@@ -232,5 +232,6 @@ def test_what_finishes_goes_on_at_the_memory_limit_and_what_starts_does_not(name
         *("complete", "requeue", "sleep", "fork", "park", "checkpoint", "give_back", "end_parked", "cancel"),
         *("next_to_archive", "next_webhooks", "answer_admin", "restore", "renew_leases", "reap", "wake_due"),
         *("get_state", "join_branch", "park_lost", "set_aside", "tell_memory", "raise_events", "next_events"),
+        "take_log",
     }
     assert (scripts()[name].text.split("\n")[0] == "#!lua flags=allow-oom") == (name in goes_on)

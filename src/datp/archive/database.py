@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from datp.archive import migrate
 from datp.archive.drivers import Connection, driver_for
-from datp.archive.logbook import LogEntry, entry_of, row_of
+from datp.archive.logbook import LogEntry, LogLevel, entry_of, row_of
 from datp.archive.queries import Query, queries
 from datp.archive.record import COLUMNS, ArchivedState, Row, from_row, to_row
 from datp.archive.search import ArchivedBrief, Place, SearchFilter, brief_of
@@ -289,10 +289,13 @@ class Database:
             async with self.driver.writing() as connection:
                 await connection.run_many(self._queries["insert_log"], [row_of(entry) for entry in entries])
 
-    async def read_log(self, tx_id: str, after: int = 0, count: int = 500) -> list[LogEntry]:
-        """The next of what was said about a transaction; `after`: the last one's id."""
+    async def read_log(
+        self, tx_id: str, after: int = 0, count: int = 500, level: LogLevel = LogLevel.TRACE
+    ) -> list[LogEntry]:
+        """The next of what was said about a transaction, of this level or above; `after`: the last one's id."""
+        given = {"tx_id": tx_id, "after": after, "count": count, "level": int(level)}
         async with self.driver.reading() as connection:
-            rows = await connection.rows(self._queries["read_log"], tx_id=tx_id, after=after, count=count)
+            rows = await connection.rows(self._queries["read_log"], **given)
         return [entry_of(row) for row in rows]
 
     # ── definitions, as the hot store's methods of these names ───────────────────────────────────────────────

@@ -7,7 +7,7 @@ from typer.core import TyperCommand
 
 from datp.cli.options import AsJson, Owner, StoreUrl, TransactionArgument
 from datp.cli.output import cell, clock_time, document, facts, note, say, show_json, span, table
-from datp.errors import BadRequest
+from datp.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
     from datp.api.listing import Listed
@@ -183,6 +183,47 @@ def list_(
             note(f"There may be more: --cursor {page.next_cursor}")
     if page.unread is not None:
         note(f"Only what memory holds is listed: {page.unread}")
+
+
+def log(
+    transaction: TransactionArgument,
+    level: Annotated[
+        str, typer.Option("--level", metavar="LEVEL", help="This or above: trace, debug, info, warning, error, fatal.")
+    ] = "trace",
+    limit: Limit = 500,
+    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Go on after the line with this id.")] = 0,
+    owner: Owner = "dev",
+    store: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print what the steps of a transaction said. It is in the archive about a second later."""
+    from datp.api.log import LogPage, read_log
+    from datp.cli.connect import with_store
+    from datp.model.log_level import LOG_LEVELS, LogLevel
+
+    if level not in LOG_LEVELS:
+        raise BadRequest(f"{level!r} is not a level; there are {', '.join(LOG_LEVELS)}", field="--level")
+
+    async def work(session: "Session") -> LogPage:
+        tx_id = await session.transactions.find(transaction, owner)
+        if session.archive is None:
+            raise NotFound(
+                "The logbook is in the archive, and no archive is known here: name one with DATP_DATABASE_URL"
+            )
+        return await read_log(session.archive.database, tx_id, level=LogLevel[level.upper()], after=after, limit=limit)
+
+    page = with_store(store, work)
+    if as_json:
+        show_json(page)
+        return
+    rows = []
+    for line in page.lines:
+        first, *rest = line.text.split("\n")
+        rows.append((clock_time(line.at), line.level, line.path, line.source, first))
+        rows += [("", "", "", "", more) for more in rest]  # of a traceback
+    table(("time", "level", "step", "type", "said"), rows, empty="Its steps said nothing that is kept")
+    if page.next_after is not None:
+        note(f"There is more: --after {page.next_after}")
 
 
 def switch(

@@ -133,6 +133,13 @@ KEYS: Final = (
         "until its time, renewed by each call",
     ),
     Key(
+        "log",
+        "logL:{p}",
+        "list",
+        "what steps said on nodes without a database, JSON, the oldest first",
+        "until an archiver fetches it; logbook_store_max of them",
+    ),
+    Key(
         "webhook",
         "webhookH:{p}:<tx_id>",
         "hash",

@@ -632,6 +632,15 @@ class Turn:
         calls, places = self._by_partition("brief_states", [(tx_id,) for tx_id in tx_ids], (), {})
         return Reply(calls, lambda replies: _in_order(replies, places, lambda row: list(row[1])))
 
+    def push_log(self, partition: int, items: Sequence[tuple[str]]) -> Reply[int]:
+        """entry; how many found room."""
+        call = self._call("push_log", partition, {}, items)
+        return Reply([call], lambda replies: int(replies[0]))
+
+    def take_log(self, partition: int, count: int) -> Reply[list[bytes]]:
+        call = self._call("take_log", partition, {"count": count})
+        return Reply([call], lambda replies: list(replies[0]))
+
     def save_pipelines(self, items: Sequence[tuple[str, str, str, int]], *, change: int = 0) -> Reply[list[Result]]:
         """pipeline, version, definition, activate; `change`: its number in SQL."""
         call = self._call("save_pipelines", 0, {"change": change}, items)

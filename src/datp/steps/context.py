@@ -6,7 +6,6 @@ waited for in a thread, or ignored.
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -20,6 +19,7 @@ from datp.model.ids import StepId, TransactionId
 from datp.model.limits import Limits
 from datp.model.reply import iso
 from datp.model.switches import Switch, SwitchValue, check_switch_name, decode_switch, encode_switch
+from datp.steps.log import StepLog
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class Subject(Protocol):
     @property
     def limits(self) -> Limits: ...
     @property
-    def log(self) -> logging.Logger: ...
+    def log(self) -> StepLog: ...
 
 
 class Context:
@@ -162,7 +162,8 @@ class Context:
         return self._of.deadline_ms
 
     @property
-    def log(self) -> logging.Logger:
+    def log(self) -> StepLog:
+        """A logger: what it is told is read with the transaction (`datp log`), and in the log of the process."""
         return self._of.log
 
     @property

@@ -16,6 +16,7 @@ from datp.archive.archive import Archive
 from datp.archive.archiver import Archiver
 from datp.archive.database import Database
 from datp.archive.events import EventMover, OperatorEvents
+from datp.archive.log_writer import LogFetcher, LogWriter, to_database, to_store
 from datp.archive.memory import MemoryWatch
 from datp.archive.reconciler import Reconciler
 from datp.clock import Clock, FollowingClock
@@ -76,7 +77,7 @@ class Node:
         self.failure: BaseException | None = None
         self._services: list[Service] = []
         self._stations = stations
-        self._role_services: list[Archiver | Reconciler | MemoryWatch | EventMover | RoleService] = []
+        self._role_services: list[Archiver | Reconciler | MemoryWatch | EventMover | LogFetcher | RoleService] = []
         self._given_back: list[Run] = []
         self._started_at_ms = 0
         self._watch: asyncio.Task[None] | None = None
@@ -164,6 +165,8 @@ class Node:
         ]
         if "wakeup" in self.roles:
             self._services.append(self.waker)
+        write = to_database(self.archive.database) if self.archive else to_store(self.store, self.node_id)
+        self._services.append(LogWriter(self.bench.logbook, write, self.settings))
         if "archive" in self.roles and self.archive is not None:
             database = self.archive.database
             reconciler = Reconciler(self.store, database, self.settings)
@@ -172,6 +175,7 @@ class Node:
                 reconciler,
                 MemoryWatch(self.store, self.settings, self.events, on_another_server=reconciler.wake),
                 EventMover(self.store, database, self.settings),
+                LogFetcher(self.store, database, self.settings),
             ]
         self._role_services += self._stations(self)
         self._services += self._role_services
@@ -324,6 +328,7 @@ class Node:
             "host": platform.node(),
             "pid": os.getpid(),
             "startedAt": self._started_at_ms,
+            "logEntriesDropped": self.bench.logbook.dropped,
         }
 
     async def _look_at_definitions(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from datp.archive.logbook import Logbook, LogEntry
 from datp.clock import Clock
 from datp.definitions import Definitions
 from datp.errors import (
@@ -26,6 +27,7 @@ from datp.errors import (
 from datp.model.expressions import Expression, parse_expression
 from datp.model.flow import FlowEntry
 from datp.model.ids import StepId, TransactionId
+from datp.model.log_level import LogLevel
 from datp.model.next_move import BranchResult
 from datp.model.outcome import (
     Aborted,
@@ -51,6 +53,7 @@ from datp.model.values import printable
 from datp.settings import Settings
 from datp.steps.context import Context, scope_of
 from datp.steps.contract import Callee, convert_definition
+from datp.steps.log import StepLog
 from datp.steps.registry import Registry
 from datp.worker.run import NEVER, Abandoned, Run, VerdictCame
 
@@ -92,6 +95,7 @@ class Workbench:
         node_id: str,
     ) -> None:
         self.settings = settings
+        self.logbook = Logbook(settings.logbook_buffer_max, settings.logbook_text_max)
         self.clock = clock
         self.definitions = definitions
         self.registry = registry
@@ -113,6 +117,11 @@ class Workbench:
         if found is None:
             found = self._prepared[key] = self._prepare(*key)
         return found
+
+    @property
+    def log_level(self) -> LogLevel:
+        """What is said below it isn't kept."""
+        return LogLevel[self.settings.logbook_level.upper()]
 
     def forget_prepared(self) -> None:
         """Settings changed: what was bound with the old ones is bound again."""
@@ -250,8 +259,20 @@ class StepRun:
         return self._bench.settings
 
     @property
-    def log(self) -> logging.Logger:
-        return log
+    def log(self) -> StepLog:
+        return StepLog(log, self._write_log, self._bench.log_level)
+
+    def _write_log(self, level: LogLevel, text: str) -> None:
+        self._bench.logbook.say(
+            LogEntry(
+                tx_id=self.tx_id,
+                step_id=self.idempotency_key,
+                at_ms=self._bench.clock.now_ms(),
+                level=level,
+                source=self._entry.type,
+                text=text,
+            )
+        )
 
 
 async def patiently(run: Run, ask: Callable[[], Awaitable[T]]) -> T:
@@ -324,7 +345,7 @@ async def _run_within(
         # What it was given is wrong, in words that are meant to be read: another run of it would end the same way.
         return _failed(str(error))
     except BaseException as error:  # SystemExit too: a step doesn't end its node
-        log.exception("%s: step %s raised", run.tx_id, entry.name)
+        context.log.exception("%s: step %s raised", run.tx_id, entry.name)
         return Ended(Status.INTERNAL_ERROR, NULL, _told(error), retryable=True)
     finally:
         run.step_ends_at = NEVER

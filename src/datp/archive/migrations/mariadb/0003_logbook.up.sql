@@ -3,7 +3,7 @@
 CREATE TABLE datp_log (
   id      bigint AUTO_INCREMENT PRIMARY KEY,
   tx_id   varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
-  step_id varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  step_id varchar(255) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   at_ms   bigint NOT NULL,
   level   tinyint NOT NULL,
   source  mediumtext CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
