@@ -106,6 +106,9 @@ class Settings(Limits, _Origin):
     suspect_solitude_ms: int = setting(
         100, "ms", "how long a node stays empty before and after it takes one that lost its lease", live=True
     )
+    together_max: int = setting(
+        16, "items", "of those that lost one lease, so many are tried together; later losses are tried one by one"
+    )
     step_timeout_ms: int = setting(60_000, "ms", "a step that says nothing of its own may take this long", live=True)
     cancel_grace_ms: int = setting(5_000, "ms", "a step that is asked to end may tidy up", live=True)
     shutdown_grace_ms: int = setting(20_000, "ms", "what runs may finish before the rest is given back")

@@ -53,6 +53,8 @@ class Tx:
     ended: tuple[str, str, str] | None = None
     """Token, script, result of the last run's end."""
     losses: int = 0
+    together: bool = False
+    """It lost a lease in the company of others that had lost one."""
     undo_group: str = ""
     undoing: str = ""
     verdict: str = ""
@@ -189,22 +191,29 @@ class Model:
         """The taken, as they now are; and whether one that wants a node for itself was met."""
         self.hear_of_nodes()
         last, ids = self.turns.get((node, lane), (0, []))
+        if last > turn:
+            return [], False
         if last == turn:
             tokens = {tx_id: f"{node}.{turn}.{place}" for place, tx_id in enumerate(ids, 1)}
             return [self.txs[i] for i in ids if i in self.txs and self.txs[i].token == tokens[i]], False
         taken: list[Tx] = []
         suspect = False
+        is_full = False
 
         def take(queue: str, most: int) -> None:
-            nonlocal suspect
+            nonlocal suspect, is_full
             line = self.queues.get((queue, group), [])
             for tx_id in line[: max(most, 0)]:
                 tx = self.txs.get(tx_id)
                 if tx and (tx.phase, tx.queue, tx.group) == ("queued", queue, group):
+                    tried = [one for one in taken if one.losses]
                     if tx.losses:
                         suspect = True
-                        if not alone or taken:
+                        if not alone or is_full or len(taken) > len(tried) or (tx.losses > 1 and tried):
                             return
+                        is_full = tx.losses > 1 or len(tried) + 1 == self.settings.together_max
+                    elif tried:
+                        return
                     self.bump(tx)
                     taken.append(tx)
                     tx.phase, tx.token = "running", f"{node}.{turn}.{len(taken)}"
@@ -213,8 +222,6 @@ class Model:
                     assert (queue, group, tx_id) in self.withdrawn, "what is listed twice was withdrawn once"
                     self.withdrawn.discard((queue, group, tx_id))
                 line.pop(0)
-                if suspect:
-                    return
 
         ins, outs = len(self.queues.get(("in", group), [])), len(self.queues.get(("out", group), []))
         before, share = self.shares.get(group, 0), self.settings.in_share
@@ -224,6 +231,9 @@ class Model:
                 take(queue, want - len(taken))
         if ins and outs:
             self.shares[group] = (before + len(taken)) % share
+        if suspect and len(taken) > 1 and all(tx.losses for tx in taken):
+            for tx in taken:
+                tx.together = True
         if taken:
             self.turns[node, lane] = (turn, [tx.id for tx in taken])
         return taken, suspect
@@ -504,8 +514,9 @@ class Model:
     def _lease_lost(self, tx: Tx) -> Answer:
         tx.lease_ends, tx.token = None, ""
         tx.losses += 1
+        tx.together = tx.together and tx.losses > 1
         self.bump(tx)
-        if tx.losses > self.settings.attempts_max:
+        if tx.losses > self.settings.attempts_max + tx.together:
             tx.phase = "exception"
             return (tx.id, "PARKED", str(tx.losses))
         tx.ended = None

@@ -85,6 +85,20 @@ async def test_the_first_loss_may_be_a_neighbours_fault_and_later_ones_are_borne
     assert hot.phase(tx_id) == "exception"
 
 
+async def test_a_loss_in_the_company_of_others_is_not_counted_either(hot: Driver) -> None:
+    most = hot.store.settings.attempts_max
+    poison, innocent = await hot.queued(2)
+    await hot.lose_lease(*(await hot.take(2)).taken)
+    together = (await hot.take(2, alone=True)).taken
+    assert [run.tx_id for run in together] == [poison, innocent]
+    await hot.lose_lease(*together)
+    for losses in range(3, most + 2):
+        assert await hot.lose_lease(await hot.take_one(poison, alone=True)) == [(poison, "REQUEUED", str(losses))]
+    run = await hot.take_one(poison, alone=True)
+    assert await hot.lose_lease(run) == [(poison, "PARKED", str(most + 2))]
+    await hot.complete(await hot.take_one(innocent, alone=True))
+
+
 async def test_saving_state_forgets_the_losses(hot: Driver) -> None:
     [tx_id] = await hot.queued()
     for _ in range(3 * hot.store.settings.attempts_max):

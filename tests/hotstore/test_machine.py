@@ -774,4 +774,4 @@ def test_scripts_and_model_agree(valkey_server: Server) -> None:
 
 @pytest.mark.long
 def test_scripts_and_model_agree_for_long(valkey_server: Server) -> None:
-    _run(valkey_server, 2_000, 100)
+    _run(valkey_server, int(os.environ.get("DATP_MACHINE_EXAMPLES", "400")), 100)

@@ -121,6 +121,44 @@ async def test_one_that_lost_its_lease_is_taken_only_by_a_node_that_runs_nothing
     assert alone.taken[0].losses == 1
 
 
+async def _suspects(hot: Driver, count: int) -> list[str]:
+    """What a node had in hand when it died, in its order."""
+    await hot.queued(count)
+    runs = (await hot.take(count)).taken
+    await hot.lose_lease(*runs)
+    return _ids(runs)
+
+
+async def test_those_of_one_node_are_tried_together_and_no_others_with_them(hot: Driver) -> None:
+    most = hot.store.settings.together_max
+    suspects = await _suspects(hot, most + 2)
+    await hot.queued(2)
+    first = await hot.take(100, alone=True)
+    assert (_ids(first.taken), first.suspect) == (suspects[:most], True)
+    second = await hot.take(100, alone=True)
+    assert (_ids(second.taken), second.suspect) == (suspects[most:], True)
+    assert len((await hot.take(100)).taken) == 2
+
+
+async def test_those_that_lost_a_lease_in_such_company_are_tried_one_by_one(hot: Driver) -> None:
+    [one, other, third] = await _suspects(hot, 3)
+    runs = (await hot.take(2, alone=True)).taken
+    assert _ids(runs) == [one, other]
+    await hot.lose_lease(*runs)
+    assert [hot.field(tx_id, "losses") for tx_id in (one, other, third)] == ["2", "2", "1"]
+    for tx_id in (one, other, third):
+        assert _ids((await hot.take(5, alone=True)).taken) == [tx_id]
+
+
+async def test_a_turn_that_comes_late_takes_nothing_that_nobody_waits_for(hot: Driver) -> None:
+    """It was sent again, answered, and followed by others, before the first copy of it arrived."""
+    ids = await hot.queued(3)
+    assert _ids((await hot.take(1, turn=5)).taken) == ids[:1]
+    assert _ids((await hot.take(1, turn=7)).taken) == ids[1:2]
+    assert (await hot.take(1, turn=5)).taken == []
+    assert _ids((await hot.take(1, turn=8)).taken) == ids[2:]
+
+
 async def test_what_stands_before_it_is_taken_first(hot: Driver) -> None:
     suspect = await _suspect(hot)
     returned = await _returned(hot, 2)

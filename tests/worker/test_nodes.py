@@ -73,6 +73,24 @@ async def test_a_node_that_dies_is_gone_after_a_while(eng: Engine) -> None:
     await until(is_gone, "it is gone", 2)
 
 
+async def test_all_that_a_dead_node_had_in_hand_goes_on_soon(eng: Engine) -> None:
+    """Those that lost a lease want a node that runs nothing else; if each of them did, the last would wait for all."""
+    count = 60
+    held = eng.held()
+    await eng.pipeline("one", held.name)
+    dying = await eng.node(workers=count, suspect_solitude_ms=100)
+    ids = await eng.start_many("one", range(count))
+    await held.began(count)
+    await eng.node(workers=count, suspect_solitude_ms=100)
+    await eng.crash(dying)
+    await held.began(count + 1)
+    first = asyncio.get_running_loop().time()
+    await held.began(2 * count)
+    assert asyncio.get_running_loop().time() - first < 2
+    held.let_go()
+    assert await eng.finals(ids) == ["success"] * count
+
+
 async def test_an_unknown_node_group_is_refused_with_the_known_ones(eng: Engine) -> None:
     with pytest.raises(StartRefused) as refused:
         await eng.node(node_group="paymnets")

@@ -256,7 +256,8 @@ class Taker(Service):
         if self._suspect_in is not None:
             partition, self._suspect_in = self._suspect_in, None
             self._solitary_until = now + self.settings.suspect_solitude_ms / 1000
-            return [self._asking(partition, 1, alone=True)]
+            together = max(1, min(self._slots.free, self.settings.together_max))
+            return [self._asking(partition, together, alone=True)]
         if is_look:
             self._maybe_left.update(range(self._store.partitions))
         free = self._slots.free

@@ -26,9 +26,10 @@ args
   lane            which of the node's concurrent turns this is
   turn            the number of this turn; tokens begin with node.turn
   want            how many to take
-  alone           1 if the node runs nothing: it may take one whose lease was lost before
+  alone           1 if the node runs nothing: it may take what lost a lease before, one, or some that lost one only
   lease_ms        how long the node may keep silent
   in_share        k: every k-th item is an `in`
+  together_max    how many that lost one lease only are taken together
 returns
   now, left (1 when work is left in the queues), suspect (1 when the next one wants a node for itself), admin events,
   and the taken: tx_id, token, event, state, owner, type, external_id, losses, verdict, verdict_note, parent, woken,
@@ -75,9 +76,14 @@ end
 local taken = {}
 local ids = {}
 local suspect = 0
+-- Of the taken, how many had lost a lease. What a node ran when it died is tried in company first, or the last of a
+-- hundred would wait for ninety-nine; whoever dies again in that company is tried by itself.
+local company = 0
 
--- The reply to this very turn was lost: what it took is handed over again, and no attempt is counted.
+-- The reply to this very turn was lost: what it took is handed over again, and no attempt is counted. An older turn
+-- was given up; if it comes late, nobody waits for what it would take.
 local last_turn, last_ids = string.match(redis.call('HGET', turn_key(node), lane) or '', '^(%S+) (.*)$')
+if last_turn and tonumber(last_turn) > turn then want = 0 end
 if last_turn == string.format('%.0f', turn) then
   local index = 0
   for tx_id in string.gmatch(last_ids, '%S+') do
@@ -109,7 +115,11 @@ local function take(queue, limit)
     if row then
       if tx.losses ~= '' and tx.losses ~= '0' then
         suspect = 1
-        if alone ~= 1 or #taken > 0 then break end
+        local is_repeated = tx.losses ~= '1'
+        if alone ~= 1 or #taken > company or company >= together_max or (is_repeated and company > 0) then break end
+        company = is_repeated and together_max or company + 1
+      elseif company > 0 then
+        break
       end
       local version = next_version(tx.version)
       redis.call('HSET', state_key(tx_id), 'phase', 'running', 'token', token, 'version', version, 'sequence', version)
@@ -118,7 +128,6 @@ local function take(queue, limit)
       ids[#ids + 1] = tx_id
       taken[#taken + 1] = row
       seen = seen + 1
-      if suspect == 1 then break end
     elseif redis.call('SREM', withdrawn_key, queue .. ' ' .. group .. ' ' .. tx_id) == 1 then
       seen = seen + 1
     else
@@ -143,6 +152,9 @@ if want > 0 then
   if suspect == 0 then take('in', want - #ids) end
   -- Only what was taken counts: an `in` that has to wait for a node of its own keeps its turn.
   if before and #ids > 0 then redis.call('HSET', share_key, group, (before + #ids) % in_share) end
+  if company > 0 and #ids > 1 then
+    for _, tx_id in ipairs(ids) do redis.call('HSET', state_key(tx_id), 'together', '1') end
+  end
   if #ids > 0 then
     redis.call('HSET', turn_key(node), lane, string.format('%.0f', turn) .. ' ' .. table.concat(ids, ' '))
     redis.call('PEXPIRE', turn_key(node), 3600000)

@@ -33,12 +33,12 @@ local function say(tx_id, what, detail)
 end
 
 -- One that was taken by itself, after it had lost a lease before, is what killed its node; the first loss may be
--- a neighbour's fault, and doesn't count.
+-- a neighbour's fault, and doesn't count; nor does one in the company of others that had lost one too.
 local function lease_lost(tx_id)
   redis.call('ZREM', processing_key, tx_id)
   redis.call('ZREM', running_key, tx_id)
-  local phase, losses, queue, group, version, parent = unpack(redis.call(
-    'HMGET', state_key(tx_id), 'phase', 'losses', 'queue', 'group', 'version', 'parent'))
+  local phase, losses, queue, group, version, parent, together = unpack(redis.call(
+    'HMGET', state_key(tx_id), 'phase', 'losses', 'queue', 'group', 'version', 'parent', 'together'))
   if not phase or (phase == 'running' and not (queue and group)) then
     park(tx_id, 'it was running, but its state is gone or broken', 'processing')
     say(tx_id, 'PARKED')
@@ -46,7 +46,8 @@ local function lease_lost(tx_id)
   end
   if phase ~= 'running' then return end
   losses = tonumber(losses or 0) + 1
-  if losses > attempts_max then
+  if losses == 1 then together = '' end
+  if losses > attempts_max + (has(together) and 1 or 0) then
     redis.call('HSET', state_key(tx_id), 'losses', losses)
     park(tx_id, 'it lost its lease ' .. losses .. ' times: whatever runs it dies, or hangs', 'processing')
     say(tx_id, 'PARKED', losses)
@@ -54,7 +55,7 @@ local function lease_lost(tx_id)
   end
   version = next_version(version)
   redis.call('HSET', state_key(tx_id), 'phase', 'queued', 'token', '', 'ended', '', 'losses', losses,
-    'version', version, 'sequence', version)
+    'together', together or '', 'version', version, 'sequence', version)
   push_to_head(queue, group, tx_id)
   if not parent then notify(tx_id, 'queued', version) end
   say(tx_id, 'REQUEUED', losses)
