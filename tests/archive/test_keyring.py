@@ -2,7 +2,7 @@
 
 import pytest
 
-from datp.archive.audit import VALUE_LENGTH_MAX, AuditLog
+from datp.archive.audit import VALUE_LENGTH_MAX, Audited, AuditLog
 from datp.archive.database import Database
 from datp.archive.keyring import Keyring
 from datp.errors import BadRequest, NotFound
@@ -56,8 +56,12 @@ async def test_a_key_that_makes_no_sense_is_refused(
 
 async def test_the_audit_log_is_read_backwards_page_by_page_and_by_its_subject(database: Database) -> None:
     log = AuditLog(database)
-    for number in range(7):
-        await log.write("cli:anna@x", "key.revoke", f"key{number % 2}", at_ms=number, before={"n": number}, reason="r")
+    await log.write(
+        [
+            Audited("cli:anna@x", "key.revoke", f"key{number % 2}", number, {"n": number}, None, "r")
+            for number in range(7)
+        ]
+    )
     page = await log.read(count=3)
     rest = await log.read(before_id=page[-1].id, count=100)
     assert [one.before["n"] for one in page + rest] == [6, 5, 4, 3, 2, 1, 0]
@@ -67,7 +71,7 @@ async def test_the_audit_log_is_read_backwards_page_by_page_and_by_its_subject(d
 
 async def test_whatever_was_done_can_be_written(database: Database) -> None:
     log = AuditLog(database)
-    await log.write("a\0" * 900, "x", "s\ud800" * 900, at_ms=1, before="x" * 20_000, after="\0🎈", reason="\0" * 2_000)
+    await log.write([Audited("a\0" * 900, "x", "s\ud800" * 900, 1, "x" * 20_000, "\0🎈", "\0" * 2_000)])
     (entry,) = await log.read()
     assert entry.before.startswith('"xxx') and "20002 characters in all" in entry.before
     assert len(entry.before) < VALUE_LENGTH_MAX + 100 and entry.after == "\0🎈"

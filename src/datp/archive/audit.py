@@ -1,5 +1,6 @@
 """The audit log: who did what to which thing, what it was before and became, and why."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,18 @@ class AuditEntry(msgspec.Struct, frozen=True, rename="camel"):
     reason: str
 
 
+class Audited(msgspec.Struct, frozen=True):
+    """One thing that was just done."""
+
+    who: str
+    action: str
+    subject: str
+    at_ms: int
+    before: Any = None
+    after: Any = None
+    reason: str = ""
+
+
 class AuditLog:
     """The audit log of a database; it is only added to."""
 
@@ -39,29 +52,10 @@ class AuditLog:
         self._driver = database.driver
         self._queries = queries(database.driver.dialect)
 
-    async def write(
-        self,
-        who: str,
-        action: str,
-        subject: str,
-        *,
-        at_ms: int,
-        before: Any = None,
-        after: Any = None,
-        reason: str = "",
-    ) -> None:
-        """It stands in the log. Raises DatabaseError."""
+    async def write(self, entries: Sequence[Audited]) -> None:
+        """They stand in the log, in this order. Raises DatabaseError."""
         async with self._driver.writing() as connection:
-            await connection.run(
-                self._queries["insert_audit"],
-                at_ms=at_ms,
-                who=_label(who),
-                action=action,
-                subject=_label(subject),
-                was=_value(before),
-                became=_value(after),
-                reason=storable(printable(reason, REASON_LENGTH_MAX)),
-            )
+            await connection.run_many(self._queries["insert_audit"], [_row_of(entry) for entry in entries])
 
     async def read(self, *, subject: str = "", before_id: int | None = None, count: int = 100) -> list[AuditEntry]:
         """The next entries, the last one first: all, or of one thing; `before_id`: the last page's last id."""
@@ -74,6 +68,19 @@ class AuditLog:
             else:
                 rows = await connection.rows(self._queries["read_audit"], before=before, count=count)
         return [_entry_of(row) for row in rows]
+
+
+def _row_of(entry: Audited) -> tuple[object, ...]:
+    """The columns, in the order in which insert_audit names them."""
+    return (
+        entry.at_ms,
+        _label(entry.who),
+        entry.action,
+        _label(entry.subject),
+        _value(entry.before),
+        _value(entry.after),
+        storable(printable(entry.reason, REASON_LENGTH_MAX)),
+    )
 
 
 def _label(text: str) -> str:

@@ -11,6 +11,7 @@ from datp.archive.queries import queries
 from datp.errors import BadRequest, NotFound
 from datp.model.api_key import ID_BYTES, SECRET_BYTES, KeyParts, Role, hash_of, write_key
 from datp.model.ids import Owner, parse_owner
+from datp.model.reply import iso
 from datp.model.values import printable, shown
 
 NAME_LENGTH_MAX: Final = 200
@@ -88,6 +89,18 @@ class Keyring:
         async with self._driver.writing() as connection:
             await connection.run(self._queries["revoke_api_key"], id=key_id, revoked_at=now_ms)
         return key
+
+
+def shown_key(key: ApiKey) -> dict[str, str | None]:
+    """The key as it may be shown: without the hash of its secret."""
+    times = (("createdAt", key.created_at), ("expiresAt", key.expires_at), ("revokedAt", key.revoked_at))
+    return {
+        "id": key.id,
+        "owner": key.owner,
+        "role": key.role,
+        "name": key.name,
+        **{name: None if at is None else iso(at) for name, at in times},
+    }
 
 
 def parse_role(text: str) -> Role:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from datp.api.operations import Act, Operations
 from datp.api.transactions import Transactions
 from datp.archive.archive import Archive
-from datp.archive.audit import AuditLog
 from datp.archive.database import Database
 from datp.archive.events import OperatorEvents
 from datp.definitions import Definitions
@@ -40,14 +40,11 @@ class Session:
     transactions: Transactions
     archive: Archive | None
     events: OperatorEvents
+    operations: Operations
 
-    async def audit(
-        self, action: str, subject: str, *, before: Any = None, after: Any = None, reason: str = ""
-    ) -> None:
-        """What was done is in the audit log, where there is a database for one."""
-        if self.archive is not None:
-            log, at_ms = AuditLog(self.archive.database), self.store.clock.now_ms()
-            await log.write(who(), action, subject, at_ms=at_ms, before=before, after=after, reason=reason)
+    def act(self, reason: str) -> Act:
+        """Who acts, for the audit log."""
+        return Act(who(), reason)
 
 
 def with_store(given: str, work: Callable[[Session], Coroutine[Any, Any, T]]) -> T:
@@ -73,8 +70,10 @@ async def opened(given: str) -> AsyncIterator[Session]:
             archive = Archive(store, Database(database_url, settings))
             await archive.open()
         definitions = Definitions(store, archive.database if archive else None)
+        transactions = Transactions(store, definitions, archive)
         events = OperatorEvents(store, archive.database if archive else None)
-        yield Session(store, definitions, Transactions(store, definitions, archive), archive, events)
+        operations = Operations(store, definitions, transactions, archive, events)
+        yield Session(store, definitions, transactions, archive, events, operations)
     finally:
         if archive is not None:
             await archive.close()

@@ -63,11 +63,10 @@ def acknowledge(
     as_json: AsJson = False,
 ) -> None:
     """Say that somebody has seen an event; if it happens again, it begins anew."""
-    from datp.cli.connect import who, with_store
+    from datp.cli.connect import with_store
 
     async def work(session: "Session") -> None:
-        before = await session.events.acknowledge(event, who())
-        await session.audit("event.acknowledge", event, before=before, reason=reason)
+        await session.operations.acknowledge_event(session.act(reason), event)
 
     with_store(store, work)
     if as_json:

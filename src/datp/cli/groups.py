@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datp.cli.options import AsJson, StoreUrl
+from datp.cli.options import AsJson, Reason, StoreUrl
 from datp.cli.output import say, show_json, table
 from datp.errors import BadRequest
 
@@ -45,6 +45,7 @@ def set_(
             show_default=False,
         ),
     ] = None,
+    reason: Reason = "",
     store: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
@@ -54,11 +55,7 @@ def set_(
     changes = dict(_parse(assignment) for assignment in assignments or [])
 
     async def work(session: "Session") -> dict[str, Any]:
-        await session.definitions.reload()
-        values = {**session.definitions.groups().get(name, {}), **changes}
-        await session.definitions.save_group(name, {key: value for key, value in values.items() if value != ""})
-        await session.definitions.reload()
-        return session.definitions.group(name)
+        return await session.operations.save_group(session.act(reason), name, changes)
 
     values = with_store(store, work)
     if as_json:

@@ -38,8 +38,8 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a key, and print it: it is shown this once, because only a hash of it is kept."""
-    from datp.archive.audit import AuditLog
-    from datp.archive.keyring import Keyring, parse_role
+    from datp.archive.audit import Audited, AuditLog
+    from datp.archive.keyring import Keyring, parse_role, shown_key
     from datp.cli.connect import who
     from datp.cli.database import now_ms, with_database
     from datp.errors import BadRequest
@@ -54,7 +54,7 @@ def create(
         made_at = now_ms()
         expires_at = None if lasts_ms is None else made_at + lasts_ms
         key, text = await Keyring(opened).create(owner or checked, checked, name, now_ms=made_at, expires_at=expires_at)
-        await AuditLog(opened).write(who(), "key.create", key.id, at_ms=made_at, after=shown_key(key), reason=reason)
+        await AuditLog(opened).write([Audited(who(), "key.create", key.id, made_at, None, shown_key(key), reason)])
         return key, text
 
     key, text = with_database(database, work)
@@ -68,7 +68,7 @@ def create(
 @app.command("list")
 def list_(database: DatabaseUrl = "", as_json: AsJson = False) -> None:
     """List the keys, without their secrets."""
-    from datp.archive.keyring import Keyring
+    from datp.archive.keyring import Keyring, shown_key
     from datp.cli.database import now_ms, with_database
 
     keys = with_database(database, lambda opened: Keyring(opened).every())
@@ -102,16 +102,14 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Have a key open nothing any more; nodes know it within two seconds."""
-    from datp.archive.audit import AuditLog
-    from datp.archive.keyring import Keyring
+    from datp.archive.audit import Audited, AuditLog
+    from datp.archive.keyring import Keyring, shown_key
     from datp.cli.connect import who
     from datp.cli.database import now_ms, with_database
 
     async def work(opened: "Database") -> "ApiKey":
         before = await Keyring(opened).revoke(key_id, now_ms=now_ms())
-        await AuditLog(opened).write(
-            who(), "key.revoke", key_id, at_ms=now_ms(), before=shown_key(before), reason=reason
-        )
+        await AuditLog(opened).write([Audited(who(), "key.revoke", key_id, now_ms(), shown_key(before), None, reason)])
         return before
 
     before = with_database(database, work)
@@ -120,17 +118,3 @@ def revoke(
         show_json({"id": key_id, "result": "SAME" if was_revoked else "OK"})
     else:
         say(f"{key_id}: {'was revoked already' if was_revoked else 'revoked'}")
-
-
-def shown_key(key: "ApiKey") -> dict[str, object]:
-    """The key as it may be shown: without the hash of its secret."""
-    from datp.model.reply import iso
-
-    times = (("createdAt", key.created_at), ("expiresAt", key.expires_at), ("revokedAt", key.revoked_at))
-    return {
-        "id": key.id,
-        "owner": key.owner,
-        "role": key.role,
-        "name": key.name,
-        **{name: None if at is None else iso(at) for name, at in times},
-    }

@@ -16,6 +16,7 @@ import typer
 
 from datp.cli import (
     audit,
+    bulk,
     dev,
     events,
     groups,
@@ -57,6 +58,8 @@ app.command("wake", rich_help_panel=START)(transactions.wake)
 app.command("exceptions", rich_help_panel=START)(transactions.exceptions)
 app.command("retry", rich_help_panel=START)(transactions.retry)
 app.command("end", rich_help_panel=START)(transactions.end)
+app.command("rerun", rich_help_panel=START)(transactions.rerun)
+app.command("bulk", rich_help_panel=START)(bulk.bulk)
 app.add_typer(pipelines.app, name="pipeline", rich_help_panel=DEFINE)
 app.add_typer(groups.app, name="group", rich_help_panel=DEFINE)
 app.command("steps", rich_help_panel=DEFINE)(steps.steps)

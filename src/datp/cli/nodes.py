@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datp.cli.options import AsJson, StoreUrl
+from datp.cli.options import AsJson, Reason, StoreUrl
 from datp.cli.output import cell, clock_time, show_json, table
 from datp.errors import DatpError
 
@@ -56,18 +56,28 @@ def nodes(context: typer.Context, group: Group = "", store: StoreUrl = "", as_js
 
 @app.command()
 def ping(
-    node: NodeId = "", group: Group = "", timeout: TimeOut = None, store: StoreUrl = "", as_json: AsJson = False
+    node: NodeId = "",
+    group: Group = "",
+    timeout: TimeOut = None,
+    reason: Reason = "",
+    store: StoreUrl = "",
+    as_json: AsJson = False,
 ) -> None:
     """Ask nodes whether they are there, and how busy."""
-    _ask("ping", {}, node, group, timeout, store, as_json)
+    _ask("ping", {}, node, group, timeout, reason, store, as_json)
 
 
 @app.command()
 def reload(
-    node: NodeId = "", group: Group = "", timeout: TimeOut = None, store: StoreUrl = "", as_json: AsJson = False
+    node: NodeId = "",
+    group: Group = "",
+    timeout: TimeOut = None,
+    reason: Reason = "",
+    store: StoreUrl = "",
+    as_json: AsJson = False,
 ) -> None:
     """Have nodes read pipelines and their group's settings now; they do by themselves within a second."""
-    _ask("reload-definitions", {}, node, group, timeout, store, as_json)
+    _ask("reload-definitions", {}, node, group, timeout, reason, store, as_json)
 
 
 @app.command("set-workers")
@@ -78,48 +88,70 @@ def set_workers(
     node: NodeId = "",
     group: Group = "",
     timeout: TimeOut = None,
+    reason: Reason = "",
     store: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
     """Give nodes this many worker slots, until they end or their group's setting changes."""
-    _ask("set-workers", {"workers": workers}, node, group, timeout, store, as_json)
+    _ask("set-workers", {"workers": workers}, node, group, timeout, reason, store, as_json)
 
 
 @app.command()
 def pause(
-    node: NodeId = "", group: Group = "", timeout: TimeOut = None, store: StoreUrl = "", as_json: AsJson = False
+    node: NodeId = "",
+    group: Group = "",
+    timeout: TimeOut = None,
+    reason: Reason = "",
+    store: StoreUrl = "",
+    as_json: AsJson = False,
 ) -> None:
     """Have nodes take nothing more; what runs goes on."""
-    _ask("pause", {}, node, group, timeout, store, as_json)
+    _ask("pause", {}, node, group, timeout, reason, store, as_json)
 
 
 @app.command()
 def resume(
-    node: NodeId = "", group: Group = "", timeout: TimeOut = None, store: StoreUrl = "", as_json: AsJson = False
+    node: NodeId = "",
+    group: Group = "",
+    timeout: TimeOut = None,
+    reason: Reason = "",
+    store: StoreUrl = "",
+    as_json: AsJson = False,
 ) -> None:
     """Have nodes that were paused or drained take work again."""
-    _ask("resume", {}, node, group, timeout, store, as_json)
+    _ask("resume", {}, node, group, timeout, reason, store, as_json)
 
 
 @app.command()
 def drain(
-    node: NodeId = "", group: Group = "", timeout: TimeOut = None, store: StoreUrl = "", as_json: AsJson = False
+    node: NodeId = "",
+    group: Group = "",
+    timeout: TimeOut = None,
+    reason: Reason = "",
+    store: StoreUrl = "",
+    as_json: AsJson = False,
 ) -> None:
     """Have nodes take nothing more, and answer when nothing runs on them; then they can be stopped."""
-    _ask("drain", {}, node, group, timeout, store, as_json)
+    _ask("drain", {}, node, group, timeout, reason, store, as_json)
 
 
 def _ask(
-    kind: str, args: dict[str, Any], node: str, group: str, timeout_s: float | None, store: str, as_json: bool
+    kind: str,
+    args: dict[str, Any],
+    node: str,
+    group: str,
+    timeout_s: float | None,
+    reason: str,
+    store: str,
+    as_json: bool,
 ) -> None:
     """Every node that is meant has been asked; raises DatpError unless all have answered and done it."""
-    from datp.api.admin import ask_nodes
     from datp.cli.connect import with_store
 
     answers = with_store(
         store,
-        lambda session: ask_nodes(
-            session.store,
+        lambda session: session.operations.ask_nodes(
+            session.act(reason),
             kind,
             args,
             node_id=node,

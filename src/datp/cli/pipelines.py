@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from datp.cli.options import AsJson, StepModules, StoreUrl
+from datp.cli.options import AsJson, Reason, StepModules, StoreUrl
 from datp.cli.output import document, note, say, show_json, table
 from datp.errors import StoreUnreachable
 
@@ -89,6 +89,7 @@ def push(
         bool, typer.Option("--activate/--no-activate", help="New transactions take these versions from now on.")
     ] = True,
     steps: StepModules = "",
+    reason: Reason = "",
     store: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
@@ -103,7 +104,7 @@ def push(
         pushed = []
         for one in checked:
             assert one.pipeline is not None, "what has no problem was parsed"
-            is_new = await session.definitions.save(one.pipeline, activate=activate)
+            is_new = await session.operations.save_pipeline(session.act(reason), one.pipeline, activate=activate)
             pushed.append({"pipeline": one.pipeline.name, "version": one.pipeline.version, "isNew": is_new})
         return pushed
 
@@ -120,13 +121,14 @@ def push(
 def activate_(
     name: Name,
     version: Annotated[str, typer.Argument(metavar="VERSION", help="One that was pushed.", show_default=False)],
+    reason: Reason = "",
     store: StoreUrl = "",
     as_json: AsJson = False,
 ) -> None:
     """Make a version the active one: new transactions take it from now on."""
     from datp.cli.connect import with_store
 
-    with_store(store, lambda session: session.definitions.activate(name, version))
+    with_store(store, lambda session: session.operations.activate_pipeline(session.act(reason), name, version))
     if as_json:
         show_json({"pipeline": name, "version": version})
     else:

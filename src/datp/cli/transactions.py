@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from datp.cli.options import AsJson, Owner, StoreUrl, TransactionArgument
+from datp.cli.options import AsJson, Owner, Reason, StoreUrl, TransactionArgument
 from datp.cli.output import cell, clock_time, document, facts, note, say, show_json, span, table
 from datp.errors import BadRequest, NotFound
 
@@ -238,6 +238,7 @@ def switch(
         ),
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the switch.")] = False,
+    reason: Reason = "",
     owner: Owner = "dev",
     store: StoreUrl = "",
     as_json: AsJson = False,
@@ -255,7 +256,8 @@ def switch(
             shown = await session.transactions.show(tx_id)
             _show_switch(name, shown.switches.get(name), as_json)
             return
-        code = await session.transactions.set_switch(tx_id, name, None if delete else read_scalar(value or ""))
+        wanted = None if delete else read_scalar(value or "")
+        code = await session.operations.set_switch(session.act(reason), tx_id, name, wanted)
         sentences = {
             "OK": "is deleted" if delete else "is set",
             "WOKEN": "is set, and the transaction goes on",
@@ -268,7 +270,9 @@ def switch(
 
 def cancel(
     transaction: TransactionArgument,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the client.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why, for the client and the audit log.")
+    ] = "",
     owner: Owner = "dev",
     store: StoreUrl = "",
     as_json: AsJson = False,
@@ -278,7 +282,7 @@ def cancel(
 
     async def work(session: "Session") -> None:
         tx_id = await session.transactions.find(transaction, owner)
-        result = await session.transactions.cancel(tx_id, reason)
+        result = await session.operations.cancel(session.act(reason), tx_id)
         sentences = {
             "OK": "cancelled",
             "ASKED": "asked to end: what runs may finish within a grace",
@@ -289,13 +293,19 @@ def cancel(
     with_store(store, work)
 
 
-def wake(transaction: TransactionArgument, owner: Owner = "dev", store: StoreUrl = "", as_json: AsJson = False) -> None:
+def wake(
+    transaction: TransactionArgument,
+    reason: Reason = "",
+    owner: Owner = "dev",
+    store: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
     """Wake a transaction that sleeps, or waits for a switch, now."""
     from datp.cli.connect import with_store
 
     async def work(session: "Session") -> None:
         tx_id = await session.transactions.find(transaction, owner)
-        result = await session.transactions.wake(tx_id)
+        result = await session.operations.wake(session.act(reason), tx_id)
         _tell(tx_id, result.code, "goes on", as_json)
 
     with_store(store, work)
@@ -323,6 +333,7 @@ def retry(
         str,
         typer.Option("--state", metavar="@FILE", help="An edited state; `datp show ID --state` prints the stored one."),
     ] = "",
+    reason: Reason = "",
     owner: Owner = "dev",
     store: StoreUrl = "",
     as_json: AsJson = False,
@@ -335,7 +346,7 @@ def retry(
 
     async def work(session: "Session") -> None:
         tx_id = await session.transactions.find(transaction, owner)
-        result = await session.transactions.retry(tx_id, edited)
+        result = await session.operations.retry(session.act(reason), tx_id, edited)
         _tell(tx_id, result.code, "queued again", as_json)
 
     with_store(store, work)
@@ -349,7 +360,8 @@ def end(
             metavar="STATUS", help="success, failed, aborted, cancelled, timeout or internal-error.", show_default=False
         ),
     ],
-    reason: Annotated[str, typer.Option("--note", metavar="TEXT", help="A sentence for the client.")] = "",
+    note_: Annotated[str, typer.Option("--note", metavar="TEXT", help="A sentence for the client.")] = "",
+    reason: Reason = "",
     owner: Owner = "dev",
     store: StoreUrl = "",
     as_json: AsJson = False,
@@ -359,8 +371,37 @@ def end(
 
     async def work(session: "Session") -> None:
         tx_id = await session.transactions.find(transaction, owner)
-        result = await session.transactions.end_parked(tx_id, status, reason)
+        result = await session.operations.end(session.act(reason), tx_id, status, note_)
         _tell(tx_id, result.code, f"ended: {status}", as_json)
+
+    with_store(store, work)
+
+
+def rerun(
+    transaction: TransactionArgument,
+    external_id: Annotated[
+        str | None, typer.Option("--external-id", metavar="ID", help="Of the new one.", show_default=False)
+    ] = None,
+    keep_webhook: Annotated[
+        bool, typer.Option("--keep-webhook", help="Tell the same webhook, whose receiver doesn't know the new one.")
+    ] = False,
+    reason: Reason = "",
+    owner: Owner = "dev",
+    store: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Start another transaction with the same owner, type, input and metadata, by the version that is active now."""
+    from datp.cli.connect import with_store
+
+    async def work(session: "Session") -> None:
+        tx_id = await session.transactions.find(transaction, owner)
+        started = await session.operations.rerun(
+            session.act(reason), tx_id, external_id=external_id, keep_webhook=keep_webhook
+        )
+        if as_json:
+            show_json({"txId": started.tx_id, "result": "SAME" if started.is_replay else "OK"})
+        else:
+            say(f"{started.tx_id}: started, as {tx_id} was")
 
     with_store(store, work)
 

@@ -32,6 +32,9 @@ class EventCode(StrEnum):
     MEMORY_FULL = "memory-full"
     """The memory budget of a store's server is used up: nothing new starts until something has left memory."""
 
+    AUDIT_UNWRITTEN = "audit-unwritten"
+    """The audit log could not be written: the event, and the process's own log, say what was done."""
+
 
 class OperatorEvent(msgspec.Struct, frozen=True, rename="camel"):
     """A code and a subject are one event: what happens again is counted."""
