@@ -5,23 +5,32 @@ reaches the nodes (a worker needs no SQL). Without one the store keeps them.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from datp.archive.database import Database
 from datp.archive.publish import settle
-from datp.errors import BadDefinition, Conflict, NotFound, StartRefused
+from datp.errors import BadDefinition, Conflict, NotFound, StartRefused, TooLarge
 from datp.hotstore.store import Result, Store
 from datp.model.ids import NodeGroup, PipelineName, PipelineVersion, parse_name
 from datp.model.pipeline import (
+    Commit,
     PinnedPipeline,
     PipelineDefinition,
     decode_pipeline,
     encode_pipeline,
 )
+from datp.model.values import printable
 from datp.settings import check_shared
+
+
+class Committed(NamedTuple):
+    """The version that says what was to be committed, and whether it is a new one."""
+
+    version: PipelineVersion
+    is_new: bool
 
 
 class Definitions:
@@ -99,6 +108,44 @@ class Definitions:
         await self.refresh()
         return dict(self._active)
 
+    async def versions(self, name: str) -> list[PipelineDefinition]:
+        """The versions of a pipeline, the newest first; raises NotFound."""
+        async with self._store.turn() as turn:
+            reply = turn.list_versions([name])
+        [versions] = reply.value
+        if not versions:
+            raise NotFound(_no_such_pipeline(name, await self.pipelines()))
+        await self.load((name, version) for version in versions)
+        loaded = [self._versions[name, version] for version in versions]
+        return sorted(loaded, key=lambda one: (one.commit.at if one.commit else 0, one.version), reverse=True)
+
+    async def commit(
+        self, definition: PipelineDefinition, *, comment: str = "", author: str = "", activate: bool
+    ) -> Committed:
+        """There is a version that says this: the active or the newest one, if it does; else a new one follows it.
+
+        Raises BadRequest, StoreError, DatabaseError.
+        """
+        said = msgspec.structs.replace(definition, commit=None)
+        most = self._store.settings.note_length_max
+        if len(comment) > most:
+            raise TooLarge(f"A comment has at most {most} characters (note_length_max)", field="comment")
+        active = (await self.pipelines()).get(said.name)
+        known = await self.versions(said.name) if active is not None else []
+        first = sorted(known, key=lambda one: one.version != active)  # the active one, then the newest
+        for one in first[:1] + known[:1]:
+            if one.content == said.content:
+                if activate and one.version != active:
+                    await self.activate(said.name, one.version)
+                return Committed(one.version, is_new=False)
+        parent = known[0] if known else None
+        at = self._store.clock.now_ms()
+        if parent is not None and parent.commit is not None:
+            at = max(at, parent.commit.at + 1)  # so that the newest is the newest, whatever clocks say
+        made = Commit(said.content, parent.version if parent else "", comment, printable(author), at)
+        await self.save(msgspec.structs.replace(said, commit=made), activate=activate)
+        return Committed(made.version, is_new=True)
+
     async def save(self, definition: PipelineDefinition, *, activate: bool) -> bool:
         """The version is stored, and active if that is asked for; whether it is a new one."""
         item = (definition.name, definition.version, encode_pipeline(definition), int(activate))
@@ -114,6 +161,42 @@ class Definitions:
             item = (name, version, known.detail[1].decode() if known.code == "OK" else "", 1)
         if (await self._save_pipeline(item)).code != "OK":
             raise NotFound(f"There is no version {version} of pipeline {name}")
+
+    async def deactivate(self, name: str) -> None:
+        """New transactions take no version of it any more; those that have one go on."""
+        change = 0
+        if self._database is not None:
+            await self.settle()
+            change, [kept] = await self._database.deactivate_pipelines([name])
+            if kept.code != "OK":
+                raise NotFound(_no_such_pipeline(name, await self.pipelines()))
+        async with self._store.turn() as turn:
+            reply = turn.deactivate_pipelines([name], change=change)
+        result = reply.value[0]
+        _check_not_in_sql(result)
+        if result.code != "OK":
+            raise NotFound(_no_such_pipeline(name, await self.pipelines()))
+
+    async def delete(self, name: str, versions: Sequence[str]) -> bool:
+        """These versions are gone; whether the pipeline is, with its last one. Raises Conflict for the active one.
+
+        Whoever calls has made sure that nothing uses them.
+        """
+        items = [(name, version) for version in versions]
+        change = 0
+        if self._database is not None:
+            await self.settle()
+            change, kept = await self._database.delete_versions(items)
+            for (_, version), result in zip(items, kept, strict=True):
+                _check_deleted(name, version, result)
+        async with self._store.turn() as turn:
+            reply = turn.delete_versions(items, change=change)
+        for (_, version), result in zip(items, reply.value, strict=True):
+            _check_not_in_sql(result)
+            if self._database is None:
+                _check_deleted(name, version, result)
+            self._versions.pop((name, version), None)
+        return any(result.code == "OK" and result.detail[0] for result in reply.value)
 
     async def settle(self) -> None:
         """The store and SQL, where there is one, know the same; looked at once, before the first change."""
@@ -183,6 +266,16 @@ def _check_not_in_sql(result: Result) -> None:
             "The definitions of this store are kept in its database: name it with DATP_DATABASE_URL",
             reason=result.code,
         )
+
+
+def _check_deleted(name: str, version: str, result: Result) -> None:
+    if result.code == "ACTIVE":
+        raise Conflict(
+            f"{name} {version} is active: activate another version, or none with: datp pipeline deactivate {name}",
+            reason=result.code,
+        )
+    if result.code != "OK":
+        raise NotFound(f"There is no version {version} of pipeline {name}")
 
 
 def _no_such_pipeline(name: str, known: Mapping[str, str]) -> str:

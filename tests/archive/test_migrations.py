@@ -53,8 +53,8 @@ async def test_up_and_down_and_up_again_is_equal_to_a_fresh_schema(empty: Databa
     known = migrate.migrations(empty.driver.dialect)
     assert await migrate.up(empty.driver) == list(known)
     fresh = await schema(empty)
-    for version in range(len(known) - 1, -1, -1):
-        assert await migrate.down(empty.driver, version) == [known[version]]
+    for place in range(len(known) - 1, -1, -1):  # numbers may have been left out
+        assert await migrate.down(empty.driver, known[place - 1].version if place else 0) == [known[place]]
     assert {row[0] if empty.driver.dialect != "sqlite" else row[1] for row in await schema(empty)} == {"datp_schema"}
     assert await migrate.up(empty.driver) == list(known)
     assert await migrate.up(empty.driver) == []

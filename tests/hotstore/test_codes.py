@@ -666,6 +666,68 @@ async def saved_though_sql_keeps_them(hot: Driver) -> Result:
     return await _save(hot, "1", "{}", 1)
 
 
+async def _deactivate(hot: Driver) -> Result:
+    async with hot.store.turn() as turn:
+        reply = turn.deactivate_pipelines(["p"])
+    return reply.value[0]
+
+
+@case("deactivate_pipelines", "OK")
+async def deactivated(hot: Driver) -> Result:
+    await _save(hot, "1", "{}", 1)
+    result = await _deactivate(hot)
+    assert (await _load(hot, "p", "")).code == "NO_PIPELINE"
+    assert (await _load(hot, "p", "1")).code == "OK"
+    return result
+
+
+@case("deactivate_pipelines", "NO_PIPELINE")
+async def deactivated_unknown(hot: Driver) -> Result:
+    return await _deactivate(hot)
+
+
+@case("deactivate_pipelines", "IN_SQL")
+async def deactivated_though_sql_keeps_them(hot: Driver) -> Result:
+    async with hot.store.turn() as turn:
+        turn.save_pipelines([], change=7)
+    return await _deactivate(hot)
+
+
+async def _delete(hot: Driver, version: str) -> Result:
+    async with hot.store.turn() as turn:
+        reply = turn.delete_versions([("p", version)])
+    return reply.value[0]
+
+
+@case("delete_versions", "OK")
+async def deleted_version(hot: Driver) -> Result:
+    await _save(hot, "1", "{}", 0)
+    await _save(hot, "2", "{}", 0)
+    assert await _delete(hot, "1") == Result("OK", (0,))
+    result = await _delete(hot, "2")
+    assert result == Result("OK", (1,))
+    assert not hot.raw.exists(hot.key("pipeline", pipeline="p"))
+    return result
+
+
+@case("delete_versions", "NO_VERSION")
+async def deleted_unknown_version(hot: Driver) -> Result:
+    return await _delete(hot, "1")
+
+
+@case("delete_versions", "ACTIVE")
+async def deleted_active_version(hot: Driver) -> Result:
+    await _save(hot, "1", "{}", 1)
+    return await _delete(hot, "1")
+
+
+@case("delete_versions", "IN_SQL")
+async def deleted_though_sql_keeps_them(hot: Driver) -> Result:
+    async with hot.store.turn() as turn:
+        turn.save_pipelines([], change=7)
+    return await _delete(hot, "1")
+
+
 @case("list_versions", "OK")
 async def listed_versions(hot: Driver) -> Result:
     await _save(hot, "1", "{}", 1)

@@ -323,6 +323,34 @@ class Database:
                 results.append(Result("OK", (is_new,)))
         return Saved(change, results)
 
+    async def deactivate_pipelines(self, pipelines: Sequence[str]) -> Saved:
+        """No version of these is active."""
+        results = []
+        async with self.driver.writing() as connection:
+            change = await self._count_change(connection, PIPELINES)
+            for name in pipelines:
+                if await connection.rows(self._queries["find_pipeline"], name=name):
+                    await connection.run(self._queries["deactivate_pipeline"], name=name)
+                    results.append(Result("OK"))
+                else:
+                    results.append(Result("NO_PIPELINE", (b"",)))
+        return Saved(change, results)
+
+    async def delete_versions(self, items: Sequence[tuple[str, str]]) -> Saved:
+        """pipeline, version."""
+        results = []
+        async with self.driver.writing() as connection:
+            change = await self._count_change(connection, PIPELINES)
+            for name, version in items:
+                if await connection.run(self._queries["delete_pipeline_version"], name=name, version=version):
+                    is_gone = await connection.run(self._queries["delete_pipeline"], name=name)
+                    results.append(Result("OK", (is_gone,)))
+                elif await connection.rows(self._queries["find_pipeline_version"], name=name, version=version):
+                    results.append(Result("ACTIVE", (b"",)))
+                else:
+                    results.append(Result("NO_VERSION", (version.encode(),)))
+        return Saved(change, results)
+
     async def load_pipelines(self, items: Sequence[tuple[str, str]]) -> list[Result]:
         """pipeline, version ('' for the active one)."""
         results = []

@@ -646,6 +646,16 @@ class Turn:
         call = self._call("save_pipelines", 0, {"change": change}, items)
         return Reply([call], lambda replies: _results(replies[0]))
 
+    def deactivate_pipelines(self, pipelines: Sequence[str], *, change: int = 0) -> Reply[list[Result]]:
+        """`change`: its number in SQL."""
+        call = self._call("deactivate_pipelines", 0, {"change": change}, [(pipeline,) for pipeline in pipelines])
+        return Reply([call], lambda replies: _results(replies[0]))
+
+    def delete_versions(self, items: Sequence[tuple[str, str]], *, change: int = 0) -> Reply[list[Result]]:
+        """pipeline, version; `change`: its number in SQL."""
+        call = self._call("delete_versions", 0, {"change": change}, items)
+        return Reply([call], lambda replies: _results(replies[0]))
+
     def load_pipelines(self, items: Sequence[tuple[str, str]]) -> Reply[list[Result]]:
         """pipeline, version ('' for the active one)."""
         call = self._call("load_pipelines", 0, {}, items)

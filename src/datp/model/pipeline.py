@@ -1,4 +1,4 @@
-"""A pipeline: steps in order, as data. A version of it is immutable, and named by a hash of what it says."""
+"""A pipeline: steps in order, as data. A version never changes, and is named by a hash of what it says and follows."""
 
 import re
 from functools import cached_property
@@ -21,6 +21,8 @@ PARALLEL_STEP: Final = "parallel"
 
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+VERSION_LENGTH: Final = 16
 
 Duration = Annotated[int | str, "milliseconds, or a number with a unit: 250ms, 30s, 5m, 2h, 7d"]
 
@@ -107,6 +109,26 @@ class StepDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
         return duration_ms(self.timeout, "timeout")
 
 
+class Commit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """How a version came to be: what it says, what it follows, and who made it, when and why.
+
+    Its hash is the version's name; so a version vouches for everything that came before it.
+    """
+
+    content: str
+    """The hash of the definition."""
+    parent: str = ""
+    """The version that this one follows."""
+    comment: str = ""
+    author: str = ""
+    at: int = 0
+    """When, in milliseconds since the epoch."""
+
+    @property
+    def version(self) -> PipelineVersion:
+        return PipelineVersion(hash_of(self)[:VERSION_LENGTH])
+
+
 JsonSchema = dict[str, Any] | bool
 
 
@@ -131,12 +153,18 @@ class PipelineDefinition(
     tags: list[str] = []
     notes: str = ""
     """For people, as long as they like."""
+    commit: Commit | None = None
+    """How this version came to be; None for one that was never committed."""
 
     @cached_property
     def version(self) -> PipelineVersion:
-        """The hash of what this version says: the same steps are the same version."""
-        said = msgspec.json.encode(self, order="deterministic")
-        return PipelineVersion(sha256(said).hexdigest()[:16])
+        """The hash of its commit; without one, of what it says."""
+        return self.commit.version if self.commit else PipelineVersion(self.content[:VERSION_LENGTH])
+
+    @cached_property
+    def content(self) -> str:
+        """The hash of what it says: the same steps have the same."""
+        return hash_of(msgspec.structs.replace(self, commit=None))
 
     @cached_property
     def index_of(self) -> dict[str, int]:
@@ -175,11 +203,18 @@ class PinnedPipeline(msgspec.Struct, frozen=True):
     durability: str = ""
 
 
+def hash_of(value: Any) -> str:
+    """The same for the same JSON, in whatever order its keys stand."""
+    return sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
+
+
 def parse_pipeline(data: object, limits: Limits) -> PipelineDefinition:
     """The definition, checked as far as it can be without knowing step types; raises BadDefinition."""
     try:
         # There and back again: what is used is what is stored, whatever the data was made of.
         definition = decode_pipeline(encode_value(msgspec.convert(data, PipelineDefinition)))
+        if definition.commit is not None:
+            raise BadDefinition("commit is not written by hand; datp pipeline import takes exported files")
         _check(definition, limits)
         if len(said := encode_pipeline(definition)) > limits.pipeline_bytes_max:
             raise BadDefinition(f"it has {len(said)} bytes, more than pipeline_bytes_max ({limits.pipeline_bytes_max})")
