@@ -160,6 +160,35 @@ class Settings(Limits, _Origin):
     follow_batch: int = setting(100_000, "changes", "read by one scan; the next follows at once")
     follow_look_ms: int = setting(5_000, "ms", "how often the followed history is looked at")
 
+    # ── webhooks
+    webhook_timeout_ms: int = setting(15_000, "ms", "an answer that takes longer counts as none", live=True)
+    webhook_claim_ms: int = setting(20_000, "ms", "a sender's time-out and a margin, within which it must connect")
+    webhook_retries: str = setting(
+        "5s,30s,2m,10m,1h,4h,12h,24h", "waits", "after the first try, which comes at once; nearly two days in all"
+    )
+    webhook_tries_in_store: int = setting(
+        3, "tries", "after these a delivery moves to SQL, which has room for long waits"
+    )
+    webhook_in_flight_max: int = setting(
+        2_000, "requests", "of one process; each costs a connection and some kilobytes"
+    )
+    webhook_per_host_max: int = setting(
+        50, "requests", "at once to one host: a slow one takes no more than its share, and a small one isn't flooded"
+    )
+    webhook_batch: int = setting(500, "deliveries", "of one claim; the next follows while there is room")
+    webhook_interval_ms: int = setting(1_000, "ms", "how often a sender looks by itself, should the bell be lost")
+    webhook_dns_ms: int = setting(
+        30_000, "ms", "how long a host's addresses are taken for known; each is checked anyway"
+    )
+    webhook_fail_limit: int = setting(10, "failures", "in a row, and a URL is paused (seed)", live=True)
+    webhook_fail_period_ms: int = setting(
+        120_000, "ms", "a failure so long ago doesn't count any more (seed)", live=True
+    )
+    webhook_pause_ms: int = setting(300_000, "ms", "how long a URL that keeps failing is left alone", live=True)
+    webhook_parked_ms: int = setting(
+        604_800_000, "ms", "where there is no SQL, a delivery that was given up can be sent again for a week"
+    )
+
     # ── keeping
     external_id_period_ms: int = setting(172_800_000, "ms", "two days after the end (seed: a day or two)", live=True)
     archive_delay_ms: int = setting(2_000, "ms", "so that notifiedTime joins the same write", live=True)
@@ -174,7 +203,6 @@ class Settings(Limits, _Origin):
     )
     archive_claim_ms: int = setting(30_000, "ms", "an archiver's crash delays its batch by this")
     state_ttl_ms: int = setting(600_000, "ms", "an archived state stays for clients that ask again", live=True)
-    webhook_claim_ms: int = setting(20_000, "ms", "a sender's time-out of 15 s and a margin")
     metrics_flush_ms: int = setting(1_000, "ms", "how often a process's own counts are stored")
 
 

@@ -18,6 +18,7 @@ from datp.hotstore.store import (
     Forked,
     Found,
     Happened,
+    OwedWebhook,
     Parked,
     Requeued,
     Restored,
@@ -29,6 +30,7 @@ from datp.hotstore.store import (
     Taken,
     ToArchive,
     ToSend,
+    UrlTrouble,
     WebhookAck,
 )
 from datp.model.ids import Partition, TransactionId, new_transaction_id
@@ -392,10 +394,27 @@ class Driver:
         join: dict[Any, Any] = self.raw.hgetall(self.key("join", tx_id=tx_id))
         return Archivable(tx_id, int(fields["version"]), _encoded(fields), _encoded(switches), _encoded(join))
 
-    async def webhooks(self, *acknowledged: WebhookAck, partition: int = 0, want: int = 10) -> ToSend:
+    async def webhooks(self, *acknowledged: WebhookAck, partition: int = 0, want: int = 10, claim: str = "") -> ToSend:
+        self._turns += 1
         async with self.store.turn() as turn:
-            reply = turn.next_webhooks(partition, want, list(acknowledged))
+            reply = turn.next_webhooks(partition, want, claim or f"s1.{self._turns}", list(acknowledged))
         return reply.value
+
+    async def report_url(self, url: str, result: str = "failed", comment: str = "500") -> Result:
+        return await self._result("report_urls", [(url, result, comment)])
+
+    async def urls_in_trouble(self) -> dict[str, UrlTrouble]:
+        async with self.store.turn() as turn:
+            replies = [turn.list_urls(partition) for partition in range(self.store.partitions)]
+        return {one.url: one for reply in replies for one in reply.value}
+
+    async def owed_webhooks(self, partition: int = 0) -> list[OwedWebhook]:
+        async with self.store.turn() as turn:
+            reply = turn.list_webhooks(partition)
+        return reply.value
+
+    async def resend_webhook(self, tx_id: str) -> Result:
+        return await self._result("resend_webhook", [tx_id])
 
 
 def flat(values: dict[str, bytes], *, without: str = "") -> list[str]:

@@ -18,6 +18,7 @@ Answer = tuple[str, ...]
 """A code, and the first detail as text where it is compared."""
 
 FINAL: Final = ("success", "failed", "aborted", "cancelled", "timeout", "internal-error")
+COMPLETED: Final = "transaction.completed"
 
 
 @dataclass
@@ -46,7 +47,8 @@ class Tx:
     event: str = START
     external_id: str = ""
     request_hash: str = ""
-    webhook: bool = False
+    webhook: str = ""
+    """latest, all, or nobody is told."""
     deadline: int | None = None
     parent: str = ""
     token: str = ""
@@ -81,11 +83,25 @@ class Tx:
 
 @dataclass
 class Webhook:
+    """What is owed to a client: what is tried now, and what waits for it."""
+
     sequence: int
     kind: str
     due: int
+    wants_each: bool
     attempt: int = 0
-    claimed: bool = False
+    claim: str = ""
+    parked: bool = False
+    behind: list[tuple[int, str]] = field(default_factory=list)
+
+    def go_on(self, attempt: int, due: int, now: int) -> bool:
+        """The next is tried; false when there is none."""
+        if not self.behind:
+            return False
+        self.sequence, self.kind = self.behind.pop(0)
+        self.attempt, self.due = (0, now) if self.kind == COMPLETED else (attempt, due)
+        self.claim, self.parked = "", False
+        return True
 
 
 class Model:
@@ -357,13 +373,18 @@ class Model:
         if tx.parent:
             self.count_branch(tx, status, result)
         elif tx.webhook:
-            self.owe(tx, "transaction.completed")
+            self.owe(tx, COMPLETED)
 
     def owe(self, tx: Tx, kind: str) -> None:
-        old = self.webhooks.get(tx.id)
-        claimed = old is not None and old.claimed
-        due = old.due if old and claimed else self.now
-        self.webhooks[tx.id] = Webhook(tx.sequence, kind, due, claimed=claimed)
+        head = self.webhooks.get(tx.id)
+        if head and tx.webhook == "all":
+            head.behind.append((tx.sequence, kind))
+        elif head and head.claim:
+            head.behind = [(tx.sequence, kind)]
+        elif head and head.attempt and kind != COMPLETED:
+            head.sequence, head.kind, head.parked = tx.sequence, kind, False
+        else:
+            self.webhooks[tx.id] = Webhook(tx.sequence, kind, self.now, tx.webhook == "all")
 
     def conclude(self, tx: Tx) -> None:
         if tx.undo_group:
@@ -629,28 +650,51 @@ class Model:
 
     # ── webhooks ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def next_webhooks(self, want: int, acknowledged: list[tuple[str, int, str, int]]) -> tuple[list[Answer], list[str]]:
+    def next_webhooks(
+        self, want: int, claim: str, acknowledged: list[tuple[str, str, str, int]]
+    ) -> tuple[list[Answer], list[str]]:
         answers = [self._sent(*one) for one in acknowledged]
-        claimed = _first({tx_id: webhook.due for tx_id, webhook in self.webhooks.items()}, self.now, want)
+        due = _first({tx_id: webhook.due for tx_id, webhook in self.webhooks.items()}, self.now, want)
+        claimed = [tx_id for tx_id in due if not self.webhooks[tx_id].parked]
         for tx_id in claimed:
-            self.webhooks[tx_id].claimed = True
-            self.webhooks[tx_id].due = self.now + self.settings.webhook_claim_ms
+            webhook = self.webhooks[tx_id]
+            if webhook.claim and not webhook.wants_each:
+                webhook.go_on(0, self.now, self.now)
+            webhook.claim, webhook.due = claim, self.now + self.settings.webhook_claim_ms
+        for tx_id in due:
+            if self.webhooks[tx_id].parked:
+                del self.webhooks[tx_id]
         return answers, claimed
 
-    def _sent(self, tx_id: str, sequence: int, result: str, retry_in_ms: int) -> Answer:
+    def _sent(self, tx_id: str, claim: str, result: str, retry_in_ms: int) -> Answer:
         webhook = self.webhooks.get(tx_id)
         if webhook is None:
             return ("GONE",)
-        webhook.claimed = False
-        if webhook.sequence != sequence:
-            webhook.due = self.now
-            return ("REPLACED", str(webhook.sequence))
-        if result == "retry":
-            webhook.attempt += 1
+        if webhook.claim != claim:
+            return ("STALE", webhook.claim)
+        webhook.claim = ""
+        webhook.attempt += result in ("retry", "parked")
+        if result in ("retry", "postponed"):
+            if not webhook.wants_each and webhook.go_on(webhook.attempt, self.now + retry_in_ms, self.now):
+                return ("REPLACED",)
             webhook.due = self.now + retry_in_ms
-        else:
-            del self.webhooks[tx_id]
-        return ("OK",)
+            return ("OK",)
+        if result == "parked":
+            webhook.parked, webhook.due = True, self.now + self.settings.webhook_parked_ms
+            return ("OK",)
+        kind = webhook.kind
+        if webhook.go_on(0, self.now, self.now):
+            return ("REPLACED",)
+        del self.webhooks[tx_id]
+        return ("OK", str(int(kind == COMPLETED and not self.mark_told(tx_id))))
+
+    def mark_told(self, tx_id: str) -> bool:
+        tx = self.txs.get(tx_id)
+        if tx is not None and tx.phase == "complete":
+            self.bump(tx, seen=False)
+            tx.has_ttl = False
+            tx.archive_at = self.now if tx.archive_at is None else tx.archive_at
+        return tx is not None
 
 
 def _first(scores: Mapping[str, float], now: int, want: int) -> list[str]:

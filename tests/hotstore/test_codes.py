@@ -541,7 +541,7 @@ async def adopted_too_late(hot: Driver) -> Result:
 async def delivered(hot: Driver) -> Result:
     await hot.complete(await hot.running(webhook=WEBHOOK))
     [(tx_id, record)] = (await hot.webhooks()).claimed
-    return (await hot.webhooks(WebhookAck(tx_id, int(record["sequence"]), "delivered", 0, ""))).acknowledged[0]
+    return (await hot.webhooks(WebhookAck(tx_id, record["claim"].decode(), "delivered", 0, ""))).acknowledged[0]
 
 
 @case("next_webhooks", "REPLACED")
@@ -550,7 +550,71 @@ async def replaced_while_it_was_sent(hot: Driver) -> Result:
     await hot.report_progress(run)
     [(tx_id, record)] = (await hot.webhooks()).claimed
     await hot.complete(run)
-    return (await hot.webhooks(WebhookAck(tx_id, int(record["sequence"]), "delivered", 0, ""))).acknowledged[0]
+    return (await hot.webhooks(WebhookAck(tx_id, record["claim"].decode(), "delivered", 0, ""))).acknowledged[0]
+
+
+@case("next_webhooks", "STALE")
+async def sent_under_a_claim_that_ran_out(hot: Driver) -> Result:
+    await hot.complete(await hot.running(webhook=WEBHOOK))
+    [(tx_id, record)] = (await hot.webhooks()).claimed
+    hot.clock.advance(hot.store.settings.webhook_claim_ms)
+    await hot.webhooks()
+    return (await hot.webhooks(WebhookAck(tx_id, record["claim"].decode(), "delivered", 0, ""))).acknowledged[0]
+
+
+@case("resend_webhook", "OK")
+async def told_again(hot: Driver) -> Result:
+    run = await hot.running(webhook=WEBHOOK)
+    await hot.complete(run)
+    return await hot.resend_webhook(run.tx_id)
+
+
+@case("resend_webhook", "SENDING")
+async def told_again_while_it_is_told(hot: Driver) -> Result:
+    run = await hot.running(webhook=WEBHOOK)
+    await hot.complete(run)
+    await hot.webhooks()
+    return await hot.resend_webhook(run.tx_id)
+
+
+@case("resend_webhook", "NO_STATE")
+async def told_again_of_nothing(hot: Driver) -> Result:
+    return await hot.resend_webhook(hot.new_id())
+
+
+@case("resend_webhook", "NOT_ENDED")
+async def told_again_before_the_end(hot: Driver) -> Result:
+    return await hot.resend_webhook((await hot.running(webhook=WEBHOOK)).tx_id)
+
+
+@case("resend_webhook", "NO_WEBHOOK")
+async def told_again_who_never_asked(hot: Driver) -> Result:
+    run = await hot.running()
+    await hot.complete(run)
+    return await hot.resend_webhook(run.tx_id)
+
+
+@case("report_urls", "OK")
+async def one_failure(hot: Driver) -> Result:
+    return await hot.report_url("http://client/hook")
+
+
+@case("report_urls", "PAUSED")
+async def one_failure_too_many(hot: Driver) -> Result:
+    for _ in range(hot.store.settings.webhook_fail_limit - 1):
+        await hot.report_url("http://client/hook")
+    return await hot.report_url("http://client/hook")
+
+
+@case("report_urls", "STOPPED")
+async def a_receiver_that_wants_no_more(hot: Driver) -> Result:
+    return await hot.report_url("http://client/hook", "gone")
+
+
+@case("report_urls", "CLOSED")
+async def a_receiver_that_answers_again(hot: Driver) -> Result:
+    await hot.report_url("http://client/hook", "gone")
+    return await hot.report_url("http://client/hook", "fine")
 
 
 @case("next_webhooks", "GONE")
@@ -559,7 +623,7 @@ async def polled_while_it_was_sent(hot: Driver) -> Result:
     await hot.complete(run)
     [(tx_id, record)] = (await hot.webhooks()).claimed
     await hot.get(tx_id, mark_replied=True)
-    return (await hot.webhooks(WebhookAck(tx_id, int(record["sequence"]), "delivered", 0, ""))).acknowledged[0]
+    return (await hot.webhooks(WebhookAck(tx_id, record["claim"].decode(), "delivered", 0, ""))).acknowledged[0]
 
 
 # ── definitions, nodes, counts ───────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,21 @@ INCLUDES: Final = sorted(path.stem for path in (LUA / "include").glob("*.lua"))
 SCRIPTS: Final = sorted(scripts())
 
 WRITING: Final = (
-    *("DEL", "EXPIRE", "EXPIREAT", "HDEL", "HINCRBY", "HSET", "HSETNX", "LPOP", "LPUSH", "LREM", "PERSIST", "PEXPIRE"),
+    *(
+        "DEL",
+        "EXPIRE",
+        "EXPIREAT",
+        "HDEL",
+        "HINCRBY",
+        "HSET",
+        "HSETNX",
+        "LPOP",
+        "LPUSH",
+        "LREM",
+        "LSET",
+        "PERSIST",
+        "PEXPIRE",
+    ),
     *("RPUSH", "SADD", "SET", "SPUBLISH", "SREM", "ZADD", "ZREM"),
 )
 READING: Final = (
@@ -233,5 +247,6 @@ def test_what_finishes_goes_on_at_the_memory_limit_and_what_starts_does_not(name
         *("next_to_archive", "next_webhooks", "answer_admin", "restore", "renew_leases", "reap", "wake_due"),
         *("get_state", "join_branch", "park_lost", "set_aside", "tell_memory", "raise_events", "next_events"),
         "take_log",
+        *("report_urls", "list_urls"),
     }
     assert (scripts()[name].text.split("\n")[0] == "#!lua flags=allow-oom") == (name in goes_on)

@@ -11,7 +11,7 @@ from driver import GO_ON, JOINED, flat
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-from model import FINAL, Answer, Model, Tx
+from model import COMPLETED, FINAL, Answer, Model, Tx
 from servers import Server
 
 from datp.clock import HeldClock
@@ -45,6 +45,11 @@ SETTINGS: Final = Settings(partitions=len(PARTITIONS), in_share=3, attempts_max=
 
 DEADLINES: Final = (0, 0, 0, 2_000, 10_000, 300_000)
 WAKES: Final = (-1, 0, 1_000, 10_000, 200_000)
+HOOKS: Final = {
+    "": "",
+    "latest": '{"url":"u","progress":true}',
+    "all": '{"url":"u","progress":"all"}',
+}
 WANTS: Final = (1, 1, 2, 3, 10)
 PAUSES: Final = (1, 200, 1_000, 5_000, 7_000, 15_000, 30_000, 130_000)
 ROUNDS_MAX: Final = 20
@@ -78,7 +83,10 @@ class Machine(RuleBasedStateMachine):
         """The last call that ended runs, or took some, so that it can be sent again."""
         self.sql: dict[str, Archivable] = {}
         self.claims: list[Archivable] = []
-        self.sending: list[tuple[str, int]] = []
+        self.sending: list[tuple[str, str]] = []
+        """Deliveries that senders have, or had, and their claims."""
+        self.told: dict[str, int] = {}
+        """The newest sequence of each transaction that a sender was given."""
 
     def teardown(self) -> None:
         try:
@@ -222,7 +230,7 @@ class Machine(RuleBasedStateMachine):
             self.restore: 4 if away else int(bool(self.sql)),
             self.adopt: int(bool(self.sql)),
             self.memory_forgets: 1,
-            self.webhooks: 1,
+            self.webhooks: 3,
         }
 
     # ── a transaction's life ─────────────────────────────────────────────────────────────────────────────────
@@ -237,10 +245,12 @@ class Machine(RuleBasedStateMachine):
             self._start(tx_id)
 
     def _start(self, tx_id: str) -> None:
-        tx = Tx(tx_id, partition_of(tx_id), 0, 0, self.one_of(GROUPS), "order", webhook=self.chance(2))
+        tx = Tx(
+            tx_id, partition_of(tx_id), 0, 0, self.one_of(GROUPS), "order", webhook=self.one_of(["", "latest", "all"])
+        )
         tx.external_id = self.one_of(["", "", "e:1", "e 2"])
         tx.request_hash = self.one_of(["h1", "h1", "h2"]) if tx.external_id else ""
-        hook = '{"url":"u","progress":true}' if tx.webhook else ""
+        hook = HOOKS[tx.webhook]
         deadline = self.one_of(DEADLINES)
         item = Start(tx_id, "acme", tx.external_id, tx.request_hash, "order", "1", tx.group, deadline, hook, "hot")
         self.agree(self.call("enqueue", [item], [b"{}"]), [self.model_of(tx_id).enqueue(tx, deadline)])
@@ -524,20 +534,29 @@ class Machine(RuleBasedStateMachine):
     def webhooks(self) -> None:
         partition, want = self.one_of(PARTITIONS), self.one_of(WANTS)
         here = [sent for sent in self.sending if partition_of(sent[0]) == partition]
-        result = self.one_of(["delivered", "retry", "given_up"])
-        sent = [self.one_of(here) for _ in range(self.one_of([0, 1, 2]))] if here else []
-        acks = [WebhookAck(tx_id, sequence, result, 3_000, "") for tx_id, sequence in sent]
-        reply = self.call("next_webhooks", partition, want, acks)
+        result = self.one_of(["delivered", "retry", "postponed", "parked", "moved", "given_up"])
+        # An end alone is parked.
         model = self.at(partition)
+        sent = [self.one_of(here) for _ in range(self.one_of([0, 1, 2]))] if here else []
+        if result == "parked":
+            sent = [one for one in sent if one[0] in model.webhooks and model.webhooks[one[0]].kind == COMPLETED]
+        acks = [WebhookAck(tx_id, claim, result, 3_000, "") for tx_id, claim in sent]
+        self.turns += 1
+        claim = f"s.{self.turns}"
+        reply = self.call("next_webhooks", partition, want, claim, acks)
         answers, claimed = model.next_webhooks(
-            want, [(ack.tx_id, ack.sequence, ack.result, ack.retry_in_ms) for ack in acks]
+            want, claim, [(ack.tx_id, ack.claim, ack.result, ack.retry_in_ms) for ack in acks]
         )
         self.agree(reply.acknowledged, answers)
         assert [tx_id for tx_id, _ in reply.claimed] == claimed
         for tx_id, record in reply.claimed:
             webhook = model.webhooks[tx_id]
             assert (record["kind"].decode(), int(record["sequence"])) == (webhook.kind, webhook.sequence)
-            self.sending = [*self.sending, (tx_id, webhook.sequence)][-20:]
+            assert int(record["attempt"]) == webhook.attempt
+            # Nothing old is sent after something newer.
+            assert webhook.sequence >= self.told.get(tx_id, 0)
+            self.told[tx_id] = webhook.sequence
+            self.sending = [*self.sending, (tx_id, claim)][-20:]
 
     # ── what is true after everything that happens ───────────────────────────────────────────────────────────
 

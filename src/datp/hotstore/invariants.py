@@ -117,6 +117,8 @@ class Sight(msgspec.Struct):
     has_reason: bool = False
     has_switches: bool = False
     has_webhook: bool = False
+    has_chain: bool = False
+    """Deliveries that wait for another."""
     join: dict[str, str] = {}
     external_ids: dict[str, int] = {}
     """The externalId keys that name it, each with its TTL."""
@@ -199,6 +201,8 @@ def _places(sight: Sight) -> Iterator[str]:
     if sight.has_webhook != ("webhooks" in sight.scores):
         has, lacks = ("webhookH", "webhooksZ") if sight.has_webhook else ("webhooksZ", "webhookH")
         yield f"{has} has it, but {lacks} lacks it; both or none must have it"
+    if sight.has_chain and not sight.has_webhook:
+        yield "webhookL has it, but webhookH lacks it; what waits must wait for something"
     if sight.evicted and sight.state:
         yield "evictedH has it, but it is in memory; one of them must be gone"
 
@@ -353,6 +357,8 @@ class _View:
         found = await self._keys()
         for tx_id in found["webhook"]:
             sight(tx_id).has_webhook = True
+        for tx_id in found["webhook_chain"]:
+            sight(tx_id).has_chain = True
         for tx_id in found["switches"]:
             sight(tx_id).has_switches = True
         evicted, reasons, withdrawn, *sets = await self._read(
@@ -410,7 +416,9 @@ class _View:
             commands += [*self._state_commands(tx_id), *self._join_commands(tx_id)]
             commands += [("ZSCORE", self._key(place), tx_id) for place in SETS]
             commands += [("HGET", self._key("evicted"), tx_id), ("HEXISTS", self._key("reasons"), tx_id)]
-            commands += [("EXISTS", self._key("switches", tx_id=tx_id)), ("EXISTS", self._key("webhook", tx_id=tx_id))]
+            commands += [
+                ("EXISTS", self._key(place, tx_id=tx_id)) for place in ("switches", "webhook", "webhook_chain")
+            ]
         for place in places:
             commands.append(("LPOS", self._list(place), suspect, "COUNT", 0))
             commands.append(("SISMEMBER", self._key("withdrawn"), f"{place} {suspect}"))
@@ -426,7 +434,8 @@ class _View:
                 if (score := next(answers)) is not None:
                     sight.scores[place] = float(score)
             sight.evicted = _text(next(answers) or b"")
-            sight.has_reason, sight.has_switches, sight.has_webhook = (bool(next(answers)) for _ in range(3))
+            sight.has_reason, sight.has_switches = bool(next(answers)), bool(next(answers))
+            sight.has_webhook, sight.has_chain = bool(next(answers)), bool(next(answers))
         again = seen[suspect]
         for place in places:
             if positions := next(answers):
@@ -462,7 +471,7 @@ class _View:
     async def _keys(self) -> dict[str, list[str]]:
         """The names of the keys of which there is one for each transaction, group or externalId, without the tag."""
         found: dict[str, list[str]] = {
-            place: [] for place in ("state", "switches", "join", "webhook", "external_id", "queue")
+            place: [] for place in ("state", "switches", "join", "webhook", "webhook_chain", "external_id", "queue")
         }
         kinds = {_name(place): place for place in found if place != "queue"}
         cursor: Any = 0

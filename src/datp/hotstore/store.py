@@ -171,7 +171,7 @@ class ArchiveAck(msgspec.Struct, array_like=True, frozen=True):
 
 class WebhookAck(msgspec.Struct, array_like=True, frozen=True):
     tx_id: str
-    sequence: int
+    claim: str
     result: str
     retry_in_ms: int
     comment: str
@@ -267,8 +267,38 @@ class Listed(NamedTuple):
 
 
 class ToSend(msgspec.Struct):
+    now_ms: int
+    next_due_ms: float | None
     acknowledged: list[Result]
     claimed: list[tuple[str, dict[str, bytes]]]
+
+
+class UrlTrouble(msgspec.Struct, frozen=True):
+    """What is held against a webhook's URL."""
+
+    url: str
+    failures: int
+    last_at_ms: int
+    paused_until_ms: int
+    is_gone: bool
+    comment: str
+
+
+class OwedWebhook(msgspec.Struct, frozen=True):
+    """A delivery that the store holds, in brief."""
+
+    tx_id: str
+    due_ms: float
+    behind: int
+    """How many wait for it."""
+    kind: str
+    owner: str
+    webhook: bytes
+    sequence: int
+    attempt: int
+    is_claimed: bool
+    is_parked: bool
+    comment: str
 
 
 class Reply(Generic[T]):
@@ -546,9 +576,27 @@ class Turn:
         call = self._call("tell_memory", partition, given)
         return Reply([call], lambda replies: int(replies[0][0]))
 
-    def next_webhooks(self, partition: int, want: int, acknowledged: Sequence[WebhookAck]) -> Reply[ToSend]:
-        call = self._call("next_webhooks", partition, {"want": want}, acknowledged)
+    def next_webhooks(
+        self, partition: int, want: int, claim_as: str, acknowledged: Sequence[WebhookAck]
+    ) -> Reply[ToSend]:
+        call = self._call("next_webhooks", partition, {"want": want, "claim_as": claim_as}, acknowledged)
         return Reply([call], lambda replies: _to_send(replies[0]))
+
+    def list_webhooks(self, partition: int, *, offset: int = 0, count: int = 100) -> Reply[list[OwedWebhook]]:
+        call = self._call("list_webhooks", partition, {"offset": offset, "count": count})
+        return Reply([call], lambda replies: [_owed_webhook(row) for row in replies[0][1]])
+
+    def resend_webhook(self, tx_ids: Sequence[str]) -> Reply[list[Result]]:
+        return self._spread("resend_webhook", [(tx_id,) for tx_id in tx_ids])
+
+    def report_urls(self, items: Sequence[tuple[str, str, str]]) -> Reply[list[Result]]:
+        """url, result (failed, gone or fine), comment."""
+        calls, places = self._by_partition("report_urls", items, (), {}, self._store.home)
+        return Reply(calls, lambda replies: _in_order(replies, places, _result))
+
+    def list_urls(self, partition: int, *, count: int = 1_000) -> Reply[list[UrlTrouble]]:
+        call = self._call("list_urls", partition, {"count": count})
+        return Reply([call], lambda replies: [_url_trouble(_pairs(row)) for row in replies[0][1]])
 
     # ── the store, nodes, definitions, counts ────────────────────────────────────────────────────────────────
 
@@ -861,5 +909,34 @@ def _events(rows: list[Any]) -> list[tuple[str, dict[str, bytes]]]:
 
 
 def _to_send(reply: list[Any]) -> ToSend:
-    acknowledged, rows = reply
-    return ToSend(_results(acknowledged), [(row[0].decode(), _pairs(row[1])) for row in rows])
+    now_ms, next_due, acknowledged, rows = reply
+    claimed = [(row[0].decode(), _pairs(row[1])) for row in rows]
+    return ToSend(now_ms, float(next_due) if next_due else None, _results(acknowledged), claimed)
+
+
+def _owed_webhook(row: list[Any]) -> OwedWebhook:
+    tx_id, due, behind, kind, owner, webhook, sequence, attempt, claim, parked, comment = row
+    return OwedWebhook(
+        tx_id=tx_id.decode(),
+        due_ms=float(due),
+        behind=behind,
+        kind=kind.decode(),
+        owner=owner.decode(),
+        webhook=webhook,
+        sequence=_number(sequence),
+        attempt=_number(attempt),
+        is_claimed=bool(claim),
+        is_parked=bool(parked),
+        comment=comment.decode(errors="replace"),
+    )
+
+
+def _url_trouble(fields: dict[str, bytes]) -> UrlTrouble:
+    return UrlTrouble(
+        url=fields["url"].decode(),
+        failures=_number(fields.get("failures", b"")),
+        last_at_ms=_number(fields["last_at"]),
+        paused_until_ms=_number(fields.get("paused_until", b"")),
+        is_gone=bool(fields.get("gone")),
+        comment=fields.get("comment", b"").decode(errors="replace"),
+    )

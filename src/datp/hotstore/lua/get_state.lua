@@ -2,6 +2,8 @@
 --[[
 get_state: what the hot store knows of transactions; it never makes a state, and renews the TTL of a final one.
 
+includes
+  told
 reads
   evicted
   switches
@@ -10,11 +12,11 @@ reads
   sleeping
   deadlines
   reasons
-  to_archive
   join
 writes
   state
   webhook
+  webhook_chain
   webhooks
 args
   state_ttl_ms   how long a final, archived state stays after it was read
@@ -60,7 +62,7 @@ return each(function(item)
   if mark_replied == 1 and phase == 'complete' and not has(untold) then
     redis.call('HSETNX', state_key(tx_id), 'notified_at', now)
     if webhook and webhook ~= '' and cjson.decode(webhook).pollCancels then
-      redis.call('DEL', webhook_key(tx_id))
+      if redis.call('DEL', webhook_key(tx_id), webhook_chain_key(tx_id)) > 0 then mark_told(tx_id, true) end
       redis.call('ZREM', webhooks_key, tx_id)
     end
   end
