@@ -13,7 +13,7 @@ URL = "https://client.example/hook"
 async def owed(eng: Engine) -> dict[str, dict[str, bytes]]:
     """Every delivery that is owed now."""
     async with eng.store.turn() as turn:
-        replies = [turn.next_webhooks(partition, 100, []) for partition in range(eng.store.partitions)]
+        replies = [turn.next_webhooks(partition, 100, "s.1", []) for partition in range(eng.store.partitions)]
     return {tx_id: record for reply in replies for tx_id, record in reply.value.claimed}
 
 
