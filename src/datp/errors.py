@@ -27,6 +27,7 @@
     │   ├── DatabaseUnreachable  no connection, or it can't do it now; it may be tried again
     │   └── DatabaseRefused    it will not get better by itself
     │       └── RowsRefused    some rows can't be stored, whoever tries; the others were
+    ├── NoCredentials          credentials can't be read here: there is no database, or no key
     ├── StartRefused           this node cannot run as it is configured
     └── BrokenState            a stored document cannot be read
 
@@ -259,6 +260,14 @@ class RowsRefused(DatabaseRefused):
         """tx_id → why; the others of the same call were stored."""
         self.held = held or {}
         """What the call would have returned for the others."""
+
+
+class NoCredentials(DatpError):
+    """Credentials can't be read here: there is no database, or the key is missing."""
+
+    code = "no-credentials"
+    http_status = 503
+    exit_code = 6
 
 
 class StartRefused(DatpError):

@@ -13,6 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 import datp
 from datp.errors import BadRequest, DatpError
 from datp.hotstore.keys import KEYS
@@ -130,6 +132,92 @@ def commands() -> str:
     )
 
 
+def step_types() -> str:
+    """Every shipped step type."""
+    from datp.steps import shipped
+    from datp.steps.context import SCOPE
+    from datp.steps.registry import Registry
+
+    registry = Registry()
+    registry.add_module(shipped)
+    return _page(
+        "Step types",
+        "What comes with the engine. A step names its type and gives it a definition:"
+        " `{id: pause, step: util/delay, with: {duration: 5m}}`. A definition is checked when the pipeline is"
+        " (`datp pipeline check`). Where it says *expression*, JMESPath is meant; in a *template*, expressions stand"
+        " between `${` and `}`. Both see:",
+        _table(("name", "is"), [(f"`{name}`", says) for name, says in SCOPE.items()]),
+        "A step ends `failed`, with a sentence in its note and in `error` of its output, when what it was given is"
+        " wrong; what was done before is undone then. Every step may have a condition (`when: expression`), a time-out,"
+        " a retry policy and an undo.",
+        _table(("step type", "does"), [(f"[{t.name}](#{_anchor(t.name)})", t.description) for t in registry]),
+        *chain.from_iterable(_step_type(step_type) for step_type in registry),
+    )
+
+
+def _step_type(step_type: Any) -> Iterator[str]:
+    yield f"## {step_type.name}"
+    yield step_type.description
+    if step_type.details:
+        yield step_type.details
+    rows = [
+        (f"`{field.name}`", _kind_shown(field), _default_shown(field), _sentence(field.help))
+        for field in step_type.form
+    ]
+    if rows:
+        yield _table(("field", "kind", "default", "is"), rows)
+    for example in step_type.examples:
+        yield f"{example.says}"
+        yield _fenced("yaml", _yaml(_example_shown(step_type.name, example)))
+
+
+def _kind_shown(field: Any) -> str:
+    return ", ".join(f"`{option}`" for option in field.options) if field.options else str(field.kind)
+
+
+def _default_shown(field: Any) -> str:
+    if field.required:
+        return "required"
+    return "" if field.default in (None, "", [], {}) else f"`{msgspec.json.encode(field.default).decode()}`"
+
+
+def _example_shown(name: str, example: Any) -> dict[str, Any]:
+    shown: dict[str, Any] = {"step": name, **({"with": example.definition} if example.definition else {})}
+    if example.input is not None:
+        shown["# input"] = example.input
+    if example.switches:
+        shown["# switches that are set"] = example.switches
+    if example.output is not msgspec.UNSET and (example.output is not None or example.status == "success"):
+        shown["# output"] = example.output
+    if example.status != "success":
+        shown["# ends"] = example.status
+    return shown
+
+
+def _yaml(value: dict[str, Any]) -> str:
+    """YAML, of which the parts that are not in a pipeline's file are comments."""
+    import yaml
+
+    lines: list[str] = []
+    for name, part in value.items():
+        mark = "# " if name.startswith("# ") else ""
+        text = yaml.safe_dump(part, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+        dumped = text.removesuffix("...\n").rstrip().splitlines()
+        whole = [f"{name.removeprefix(mark)}: {dumped[0]}"]
+        if len(dumped) > 1:
+            whole = [f"{name.removeprefix(mark)}:", *(f"  {line}" for line in dumped)]
+        lines += [f"{mark}{line}" for line in whole]
+    return "\n".join(lines)
+
+
+def _fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
+
+
+def _anchor(heading: str) -> str:
+    return heading.replace("/", "")
+
+
 SHARED_OPTIONS: Final = ("`--store", "`--json`")
 """Said once, and with a command only where it says something of its own."""
 
@@ -140,6 +228,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "statuses.md": statuses,
     "errors.md": errors,
     "commands.md": commands,
+    "step-types.md": step_types,
 }
 
 

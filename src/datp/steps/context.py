@@ -14,12 +14,14 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from datp.errors import BadSwitch, TooLarge
+from datp.model.credential import Credential
 from datp.model.expressions import Scope
 from datp.model.ids import StepId, TransactionId
 from datp.model.limits import Limits
 from datp.model.reply import iso
 from datp.model.switches import Switch, SwitchValue, check_switch_name, decode_switch, encode_switch
 from datp.steps.log import StepLog
+from datp.steps.tools import Tools
 
 T = TypeVar("T")
 
@@ -98,6 +100,8 @@ class Subject(Protocol):
     @property
     def limits(self) -> Limits: ...
     @property
+    def tools(self) -> Tools: ...
+    @property
     def log(self) -> StepLog: ...
 
 
@@ -175,6 +179,18 @@ class Context:
     def now_ms(self) -> int:
         """What time it is, by the store's clock."""
         return self._of.now_ms
+
+    @property
+    def tools(self) -> Tools:
+        """What the steps of this node share: connections, above all."""
+        return self._of.tools
+
+    async def credential(self, name: str) -> Credential:
+        """What the credential of this name holds: not to be stored, logged or returned. Raises NotFound.
+
+        The owner's own comes first, then the one that everybody shares.
+        """
+        return await self._of.tools.credential(name, self._of.owner)
 
     @property
     def scope(self) -> Scope:

@@ -9,7 +9,7 @@ loop, an ordinary function in a thread. A class has `run`, and may have `undo`; 
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
@@ -18,6 +18,7 @@ from datp.errors import BadDefinition
 from datp.model.ids import parse_name
 from datp.model.values import shown
 from datp.steps.context import Context
+from datp.steps.definition import Definition, FormField, form_of, schema_of
 
 MARK: Final = "__datp_step__"
 _PARAMETERS: Final = frozenset({"context", "input", "definition", "output"})
@@ -36,6 +37,21 @@ class Callee(msgspec.Struct, frozen=True):
     output_type: Any = Any
 
 
+class Example(msgspec.Struct, frozen=True):
+    """How a step type is used: it stands in the reference, and is run by the tests."""
+
+    says: str
+    definition: dict[str, Any] = {}
+    input: Any = None
+    output: Any = msgspec.UNSET
+    """What comes of it; UNSET: that can't be said in advance."""
+    status: str = "success"
+    pipelines: list[dict[str, Any]] = []
+    """Others that it needs."""
+    switches: dict[str, Any] = {}
+    """Set from outside, once it waits."""
+
+
 class StepType(msgspec.Struct, frozen=True):
     """A step type, as nodes register it."""
 
@@ -44,10 +60,28 @@ class StepType(msgspec.Struct, frozen=True):
     run: Callee
     undo: Callee | None = None
     default_definition: dict[str, Any] = {}
+    examples: Sequence[Example] = ()
+    details: str = ""
+    """What is to be known beyond the description: paragraphs of Markdown."""
 
     def check_definition(self, definition: dict[str, Any]) -> Any:
         """The definition as the step gets it; raises BadDefinition."""
         return convert_definition(self.name, self.run, definition)
+
+    def child_names(self, definition: dict[str, Any]) -> set[str]:
+        """The pipelines that it may start under this definition; raises BadDefinition."""
+        checked = self.check_definition(definition)
+        return set(checked.pipelines()) if isinstance(checked, Definition) else set()
+
+    @property
+    def form(self) -> list[FormField]:
+        """How a form asks for a definition."""
+        return form_of(self.run.definition_type)
+
+    @property
+    def definition_schema(self) -> dict[str, Any]:
+        """The JSON schema of a definition."""
+        return schema_of(self.run.definition_type)
 
 
 def step(
@@ -56,12 +90,16 @@ def step(
     description: str = "",
     undo: Callable[..., Any] | None = None,
     default_definition: dict[str, Any] | None = None,
+    examples: Sequence[Example] = (),
 ) -> Callable[[S], S]:
     """Marks a function or class as the step type of this name."""
     parse_name(name, "step type")
 
     def mark(marked: S) -> S:
-        setattr(marked, MARK, _step_type(name, marked, description, undo, default_definition or {}))
+        step_type = _step_type(name, marked, description, undo, default_definition or {})
+        for example in examples:
+            step_type.check_definition(example.definition)
+        setattr(marked, MARK, msgspec.structs.replace(step_type, examples=tuple(examples)))
         return marked
 
     return mark
@@ -90,11 +128,12 @@ def _step_type(
         undo = undo or getattr(instance, "undo", None)
         if function is None:
             raise BadDefinition(f"step type {name}: the class {marked.__name__} has no method run", field="run")
-    sentence = description or (inspect.getdoc(marked) or "").split("\n")[0]
+    said, _, details = (inspect.getdoc(marked) or "").partition("\n\n")
+    sentence = description or said.split("\n")[0]
     run = _callee(name, function)
     if default_definition:
         convert_definition(name, run, default_definition)
-    return StepType(name, sentence, run, _callee(name, undo) if undo else None, default_definition)
+    return StepType(name, sentence, run, _callee(name, undo) if undo else None, default_definition, details=details)
 
 
 def _callee(name: str, function: Callable[..., Any]) -> Callee:

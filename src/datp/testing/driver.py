@@ -75,6 +75,7 @@ class Driver:
     async def close(self) -> None:
         for bench in self._benches.values():
             close_threads(bench)
+            await bench.tools.close()
         await self.store.close()
 
     # ── going on ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -208,6 +208,7 @@ class Node:
             await service.stop()
         await self.renewer.stop()
         close_threads(self.bench)
+        await self.bench.tools.close()
         await self._disconnect()
         self.ended.set()
 

@@ -55,6 +55,7 @@ from datp.steps.context import Context, scope_of
 from datp.steps.contract import Callee, convert_definition
 from datp.steps.log import StepLog
 from datp.steps.registry import Registry
+from datp.steps.tools import Tools
 from datp.worker.run import NEVER, Abandoned, Run, VerdictCame
 
 log = logging.getLogger("datp.step")
@@ -93,9 +94,11 @@ class Workbench:
         registry: Registry,
         node_group: str,
         node_id: str,
+        tools: Tools | None = None,
     ) -> None:
         self.settings = settings
         self.logbook = Logbook(settings.logbook_buffer_max, settings.logbook_text_max)
+        self.tools = tools or Tools(settings)
         self.clock = clock
         self.definitions = definitions
         self.registry = registry
@@ -259,6 +262,10 @@ class StepRun:
         return self._bench.settings
 
     @property
+    def tools(self) -> Tools:
+        return self._bench.tools
+
+    @property
     def log(self) -> StepLog:
         return StepLog(log, self._write_log, self._bench.log_level)
 
@@ -341,7 +348,7 @@ async def _run_within(
         return _interrupted(run, prepared)
     except (VerdictCame, Abandoned, KeyboardInterrupt, GeneratorExit):
         raise
-    except BadRequest as error:
+    except (BadRequest, NotFound) as error:
         # What it was given is wrong, in words that are meant to be read: another run of it would end the same way.
         return _failed(str(error))
     except BaseException as error:  # SystemExit too: a step doesn't end its node
