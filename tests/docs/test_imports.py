@@ -30,8 +30,8 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     # the stations never import one another, but for the worker, which runs steps by their contract, and for links and
     # transfers, which bring step types of their own
     **dict.fromkeys(STATIONS, NOUNS | STORES),
-    # the API is a station and the face of stations: it answers for those that wait and those that are told
-    "api": NOUNS | STORES | {"pipelines", "longpoll", "webhooks"},
+    # the API is a station and the face of stations: it answers for those that wait, those that are told, and transfers
+    "api": NOUNS | STORES | {"pipelines", "longpoll", "webhooks", "transfers"},
     "steps": NOUNS,
     "worker": NOUNS | STORES | {"steps"},
     "links": NOUNS | STORES | {"steps"},

@@ -29,6 +29,7 @@ from datp.cli import (
     steps,
     store,
     transactions,
+    transfers,
 )
 from datp.cli.output import complain, show_version
 from datp.errors import BadRequest, DatpError
@@ -60,6 +61,7 @@ app.command("retry", rich_help_panel=START)(transactions.retry)
 app.command("end", rich_help_panel=START)(transactions.end)
 app.command("rerun", rich_help_panel=START)(transactions.rerun)
 app.command("bulk", rich_help_panel=START)(bulk.bulk)
+app.add_typer(transfers.app, name="transfers", rich_help_panel=START)
 app.add_typer(pipelines.app, name="pipeline", rich_help_panel=DEFINE)
 app.add_typer(groups.app, name="group", rich_help_panel=DEFINE)
 app.command("steps", rich_help_panel=DEFINE)(steps.steps)

@@ -3,10 +3,11 @@
 Results go to stdout, everything else to stderr. Rich, which knows terminals, is imported only for one.
 """
 
+import contextlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
@@ -48,6 +49,19 @@ def say(text: str = "") -> None:
 def note(sentence: str) -> None:
     """Something beside the result."""
     sys.stderr.write(clean(sentence) + "\n")
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, while something is done `total` times; it is told how often it has been."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=_console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
 
 
 def complain(sentence: str) -> None:

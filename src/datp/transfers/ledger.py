@@ -394,6 +394,31 @@ class Ledger:
             rows = await connection.rows(self._queries["list_participants"], owner=owner, after=after, count=count)
         return [(name, webhook) for name, webhook, _ in rows]
 
+    # ── checking ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def check(self, batch: int = 10_000) -> list[str]:
+        """A sentence for each transfer whose state is not the last of its history, and each position that is not what
+        its transfers make it. While transfers move, what is read at two moments may look like a disagreement."""
+        found: list[str] = []
+        async with self._driver.reading() as connection:
+            ((last,),) = await connection.rows(self._queries["last_transfer"])
+            for after in range(0, last, batch):
+                for owner, transfer_id, state, version, recorded, recorded_version in await connection.rows(
+                    self._queries["disagreeing"], after=after, until=after + batch
+                ):
+                    found.append(
+                        f"{transfer_id} of {owner} is {state} at version {version}, but its history ends with"
+                        f" {recorded or 'nothing'} at {recorded_version}"
+                    )
+            for owner, participant, currency, position, wanted in await connection.rows(
+                self._queries["wrong_positions"]
+            ):
+                found.append(
+                    f"{participant} of {owner} has a position of {format_amount(int(position), currency)} {currency},"
+                    f" but its transfers make it {format_amount(int(wanted), currency)}"
+                )
+        return found
+
     # ── pieces of a move ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _move(

@@ -12,6 +12,8 @@ Pending states are named, not final ones: a state that somebody forgets is then 
 from enum import StrEnum
 from typing import Final
 
+from datp.errors import BadRequest
+
 
 class TransferState(StrEnum):
     RECEIVED_PREPARE = "RECEIVED_PREPARE"
@@ -102,3 +104,10 @@ TEXTS: Final = {
     TransferCode.LIQUIDITY: "Payer has insufficient liquidity",
     TransferCode.LIMIT: "Payer's net debit cap exceeded",
 }
+
+
+def states_shown_as(shown_state: str) -> list[TransferState]:
+    """The states that a client sees as this one; every state for ''. Raises BadRequest."""
+    if shown_state and shown_state not in list(ShownState):
+        raise BadRequest(f"{shown_state!r} is not a state: {', '.join(ShownState)}", field="state")
+    return [state for state, says in SHOWN_AS.items() if shown_state in ("", says)]
