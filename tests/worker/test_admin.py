@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+from servers import Server
 from worker.support import Engine, Refused, until
 
 from datp.errors import StoreUnreachable
@@ -273,3 +274,15 @@ async def test_a_node_without_the_role_worker_hears_too(eng: Engine) -> None:
     tx_id = await eng.start("t")
     await eng.ask(node, "ping")
     assert (await eng.transactions.show(tx_id)).phase == "queued"
+
+
+async def test_nothing_is_kept_of_a_node_that_has_stopped(eng: Engine, valkey_server: Server) -> None:
+    node = await eng.node()
+    await eng.ask(node, "ping")
+    await eng.send(node.node_id, "ping")
+    await node.stop()
+    raw = valkey_server.client()
+    lasting = [key for key in raw.scan_iter("*") if raw.ttl(key) < 0]
+    named = [key for key in lasting if node.node_id in key]
+    named += [key for key in lasting if raw.type(key) == "hash" and raw.hexists(key, node.node_id)]
+    assert named == []

@@ -7,7 +7,10 @@ import pytest
 from worker.support import Engine, Held, output_of, until, value_of
 
 from datp.errors import BadDefinition
-from datp.model.ids import TransactionId
+from datp.hotstore.store import Start
+from datp.model.ids import StepId, TransactionId, branch_id
+from datp.model.next_move import new_transaction
+from datp.model.transaction import encode_transaction
 from datp.steps import Aborted, Branch, Context, Failed, Parallel
 
 
@@ -259,6 +262,26 @@ async def test_there_is_a_limit_to_the_width(eng: Engine) -> None:
     await eng.node()
     reply = await eng.run("t")
     assert (reply.status, "parallel_width_max" in (reply.note or "")) == ("internal-error", True)
+
+
+async def test_branches_that_can_not_be_started_park_their_parent_with_the_reason(eng: Engine) -> None:
+    """Something stands where a branch is to be: running the parent again would come to the same."""
+    await eng.pipeline("leaf", "util/echo")
+    await eng.pipeline("t", {"step": "util/wait", "with": {"switch": "go"}}, parallel("leaf", "leaf"))
+    await eng.node()
+    tx_id = await eng.start("t")
+    await eng.phase(tx_id, "waiting")
+    in_its_place = branch_id(tx_id, StepId(f"s-{tx_id[3:]}.2"), 0, 1)
+    leaf = await eng.definitions.pin("leaf", {})
+    state = encode_transaction(new_transaction(leaf, b"null", {}, 0))
+    item = Start(in_its_place, "acme", "", "", "leaf", leaf.version, "nobody", 0, "", "hot")
+    async with eng.store.turn() as turn:
+        started = turn.enqueue([item], [state])
+    assert started.value[0].code == "OK"
+    await eng.transactions.set_switch(tx_id, "go", True)
+    parked = (await eng.phase(tx_id, "exception")).parked
+    assert parked["reason"] == f"the store refused what followed its last step: BRANCH_EXISTS {in_its_place}"
+    await eng.transactions.cancel(in_its_place, "it stands in the way")
 
 
 async def test_the_widest_join_is_had(eng: Engine) -> None:

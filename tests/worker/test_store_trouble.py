@@ -5,7 +5,8 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,9 @@ from servers import Cluster, Server, valkey
 from worker.support import Engine, Refused, engine, lost_replies, soon, until
 
 from datp.errors import StoreLost, StoreUnreachable
+from datp.hotstore.connection import Connection, RawCall
+from datp.hotstore.store import Store
+from datp.model.ids import partition_of
 from datp.settings import Settings
 from datp.steps import Context
 from datp.worker.node import Node
@@ -203,6 +207,42 @@ async def test_a_store_that_comes_back_empty_stops_its_nodes_with_a_sentence(
         assert isinstance(node.failure, StoreLost)
         assert "empty" in str(node.failure)
         await eng.store.open(create=True)  # so that the rest of the test can look at it
+
+
+async def test_a_partition_that_is_away_costs_the_others_no_lease(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a server of a cluster is away: what the others hold is renewed, restored and told all the same."""
+    held = own.held()
+    await own.pipeline("held", held.name)
+    await own.node()
+    ids = await own.start_many("held", range(8))
+    await held.began(8)
+    execute = Connection.execute
+
+    async def without_the_first(connection: Connection, calls: Sequence[RawCall]) -> None:
+        await execute(connection, calls)
+        for call in calls:
+            if call.partition == 0 and call.script.contract.name in ("renew_leases", "reap"):
+                call.reply = StoreUnreachable("its server is away, on purpose")
+
+    monkeypatch.setattr(Connection, "execute", without_the_first)
+    await asyncio.sleep(1.5 * own.settings.lease_ms / 1000)  # a lease is a span of time: there is no signal for it
+    monkeypatch.undo()
+    held.let_go()
+    assert await own.finals(ids) == ["success"] * 8
+    runs = Counter(context.tx_id for context in held.runs)
+    assert {runs[tx_id] for tx_id in ids if partition_of(tx_id) == 1} == {1}
+
+
+async def test_a_node_that_can_not_renew_its_leases_stops(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would take, and lose, one transaction after the other."""
+    node = await own.node()
+    monkeypatch.setattr(node.renewer, "_renew", _raise_a_defect)
+    await soon(node.ended.wait(), "the node has ended")
+    assert isinstance(node.failure, ZeroDivisionError)
+
+
+async def _raise_a_defect(store: Store) -> None:
+    raise ZeroDivisionError("on purpose")
 
 
 @pytest.mark.redis7

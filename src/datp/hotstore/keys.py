@@ -83,7 +83,7 @@ KEYS: Final = (
         "bellL:{p}:<group>",
         "list",
         "one element while there is work for an idle node to look at",
-        "until heard",
+        "until heard, ten minutes at most",
     ),
     Key(
         "turn",

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from datp.errors import StoreError, StoreFull, StoreUnreachable
+from datp.errors import StoreFull, StoreUnreachable
 from datp.hotstore.store import Store
 from datp.model.ids import partition_of
 from datp.settings import Settings
@@ -33,7 +33,7 @@ class Renewer:
         in_hand: dict[str, Run],
         *,
         on_lost: Callable[[list[str]], None],
-        on_failure: Callable[[StoreError], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self.settings = settings
         self.ticked_at = time.monotonic()
@@ -61,25 +61,25 @@ class Renewer:
         asyncio.run(self._renew_until_the_end())
 
     async def _renew_until_the_end(self) -> None:
-        store: Store | None = None
+        """Renews. What it can't get over stops the node: without renewals every step would be run twice."""
+        store = Store(self._url, self.settings)
         interval_s = self.settings.lease_ms / 1000 / RENEWALS_PER_LEASE
-        while not self._ending.is_set():
-            try:
-                if store is None:
-                    store = Store(self._url, self.settings)
-                    await store.open()
-                await self._renew(store)
-            except (StoreUnreachable, StoreFull) as error:
-                log.warning("leases are not renewed: %s", error)
-                await _closed(store)
-                store = None
-                await asyncio.sleep(min(0.25, interval_s))
-                continue
-            except StoreError as error:
-                self._main_loop.call_soon_threadsafe(self._on_failure, error)
-                break
-            await asyncio.get_running_loop().run_in_executor(None, self._ending.wait, interval_s)
-        await _closed(store)
+        try:
+            while not self._ending.is_set():
+                try:
+                    if not store.partitions:
+                        await store.open()
+                    await self._renew(store)
+                except (StoreUnreachable, StoreFull) as error:
+                    log.warning("leases are not renewed: %s", error)
+                    await asyncio.sleep(min(0.25, interval_s))
+                    continue
+                await asyncio.get_running_loop().run_in_executor(None, self._ending.wait, interval_s)
+        except Exception as error:
+            log.exception("leases can't be renewed any more: %s", error)
+            self._main_loop.call_soon_threadsafe(self._on_failure, error)
+        finally:
+            await store.close()
 
     async def _renew(self, store: Store) -> None:
         """One round: every partition hears of the node, and of what it still runs."""
@@ -99,6 +99,8 @@ class Renewer:
         until = now + (self.settings.lease_ms - self.settings.lease_margin_ms) / 1000
         lost: list[str] = []
         for runs, reply in zip(by_partition, replies, strict=True):
+            if reply.error is not None:
+                continue  # a server of a cluster may be away: what the others hold is renewed all the same
             for run, result in zip(runs, reply.value, strict=True):
                 if result.code == "OK":
                     run.leased_until = until
@@ -106,13 +108,11 @@ class Renewer:
                     lost.append(run.token)
         if lost:
             self._main_loop.call_soon_threadsafe(self._on_lost, lost)
+        for reply in replies:
+            if reply.error is not None:
+                raise reply.error
 
 
 def _overdue(run: Run, now: float, settings: Settings) -> bool:
     """Its step is past its time and the grace: whatever it does, another node may have it."""
     return run.step_ends_at is not NEVER and now > run.step_ends_at + settings.cancel_grace_ms / 1000
-
-
-async def _closed(store: Store | None) -> None:
-    if store is not None:
-        await store.close()

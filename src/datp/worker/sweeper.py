@@ -6,7 +6,7 @@ import logging
 
 from datp.archive.restore import Restorer, Wanted
 from datp.clock import Clock
-from datp.hotstore.store import Happened, Store, Swept
+from datp.hotstore.store import Happened, Reply, Store, Swept
 from datp.service import Service
 from datp.settings import Settings
 
@@ -38,10 +38,11 @@ class Sweeper(Service):
         want = self.settings.batch_size_max
         async with self._store.turn() as turn:
             replies = [turn.reap(partition, want) for partition in range(self._store.partitions)]
-        swept = [reply.value for reply in replies]
+        swept = _answered(replies)
         for one in swept:
             for happened in one.happened:
                 _tell(happened)
+        _raise_first_error(replies)
         if any(len(one.happened) >= want for one in swept):
             return
         await self._awake.sleep(next_pause_s(swept, self.settings.sweep_interval_ms))
@@ -68,12 +69,13 @@ class Waker(Service):
         want = self.settings.wake_batch
         async with self._store.turn() as turn:
             replies = [turn.wake_due(partition, want) for partition in range(self._store.partitions)]
-        swept = [reply.value for reply in replies]
+        swept = _answered(replies)
         happened = [one for partition in swept for one in partition.happened]
         for one in happened:
             if one.what == "PARKED":
                 log.error("%s was asleep, but there is no state; it is on the exception list", one.tx_id)
         await self._bring_back([one.tx_id for one in happened if one.what == "EVICTED"])
+        _raise_first_error(replies)
         if any(len(one.happened) >= want for one in swept):
             return
         await self._awake.sleep(next_pause_s(swept, self.settings.wake_interval_ms))
@@ -88,6 +90,17 @@ class Waker(Service):
             )
         elif tx_ids and self._restorer is not None:
             await self._restorer.restore([Wanted(tx_id, "due") for tx_id in tx_ids])
+
+
+def _answered(replies: list[Reply[Swept]]) -> list[Swept]:
+    """What came: a server of a cluster may be away, and what the others told is dealt with all the same."""
+    return [reply.value for reply in replies if reply.error is None]
+
+
+def _raise_first_error(replies: list[Reply[Swept]]) -> None:
+    for reply in replies:
+        if reply.error is not None:
+            raise reply.error
 
 
 def next_pause_s(swept: list[Swept], interval_ms: int) -> float:

@@ -15,6 +15,8 @@ import msgspec
 from datp.clock import Clock
 from datp.errors import StoreError, StoreUnreachable
 from datp.hotstore.store import Dequeued, Reply, Result, Store, Turn
+from datp.model.event import Event
+from datp.model.next_move import Park
 from datp.service import Service
 from datp.settings import Settings
 from datp.worker.outgoing import Sent, add_outcomes, add_requests, answer_requests, unanswered
@@ -24,6 +26,10 @@ from datp.worker.slots import Slots
 log = logging.getLogger(__name__)
 
 LANES: Final = 2
+
+TAKEN: Final = frozenset({"OK", "ALREADY", "WOKEN"})
+SOMEBODY_ELSES: Final = frozenset({"STALE_TOKEN", "NO_STATE"})
+"""What scripts answer to an outcome: the store has it; or somebody else runs it by now, or has ended it."""
 
 
 class Asked(msgspec.Struct):
@@ -339,8 +345,15 @@ class Taker(Service):
             run.verdict = verdict_in(result)
             self._slots.add_first(run)
             return
+        if result.code not in TAKEN and result.code not in SOMEBODY_ELSES and not isinstance(run.move, Park):
+            # Another run would come to the same: an operator is told now, not after attempts_max leases.
+            log.error("%s: the outcome was refused: %s %s", run.tx_id, result.code, result.text)
+            reason = f"the store refused what followed its last step: {result.code} {result.text}"
+            run.move, run.state = Park(reason, Event("continue")), b""
+            self._outbox.post(run)
+            return
         self.let_go(run.token)
-        if result.code in ("OK", "ALREADY", "WOKEN"):
+        if result.code in TAKEN:
             if run.taken.parent:
                 self._on_branch_ended()
             wake_in_ms = getattr(run.move, "wake_in_ms", None)
@@ -348,10 +361,7 @@ class Taker(Service):
                 self._on_sleep(wake_in_ms)
             if result.code == "WOKEN":
                 self.look()
+        elif result.code in SOMEBODY_ELSES:
+            log.warning("%s: the outcome came too late: %s %s", run.tx_id, result.code, result.text)
         else:
-            log.warning(
-                "%s: the outcome was refused: %s %s; somebody else runs it, or will",
-                run.tx_id,
-                result.code,
-                result.text,
-            )
+            log.error("%s can't be parked: %s %s", run.tx_id, result.code, result.text)

@@ -16,6 +16,7 @@ returns
 if record == '' then
   redis.call('ZREM', nodes_key, node)
   redis.call('HDEL', node_key, node)
+  redis.call('HDEL', last_admin_key, node)
 else
   redis.call('ZADD', nodes_key, now + node_gone_ms, node)
   redis.call('HSET', node_key, node, record)

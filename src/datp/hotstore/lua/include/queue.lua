@@ -12,7 +12,10 @@ local pushed, pushed_order = {}, {}
 -- A hint for idle nodes: one element is enough, whoever hears it rings again if work is left.
 local function ring(group)
   local bell = bell_key(group)
-  if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
+  if redis.call('LLEN', bell) == 0 then
+    redis.call('RPUSH', bell, '1')
+    redis.call('PEXPIRE', bell, 600000)
+  end
 end
 
 local function push(queue, group, tx_id)
