@@ -15,14 +15,14 @@ from datp.archive.rebuild import rebuild
 from datp.archive.reconciler import reconcile
 from datp.archive.record import ArchivedState, archived_state
 from datp.errors import DatabaseRefused, DatabaseUnreachable, StoreLost
-from datp.hotstore.store import Found, Store
+from datp.hotstore.store import Archivable, Store
 from datp.model.ids import TransactionId
 from datp.steps import Context
 from datp.worker.node import Node
 
 
 def archiver_of(node: Node) -> Archiver:
-    [archiver] = [service for service in node._archiving if isinstance(service, Archiver)]
+    [archiver] = [service for service in node._role_services if isinstance(service, Archiver)]
     return archiver
 
 
@@ -54,10 +54,10 @@ async def archived(eng: Engine, ids: list[TransactionId]) -> None:
 async def kept(eng: Engine, tx_id: str) -> ArchivedState:
     """What is in the store now, as SQL would keep it."""
     async with eng.store.turn() as turn:
-        reply = turn.get_state([tx_id], whole=True)
+        reply = turn.read_states([tx_id])
     found = reply.value[0]
-    assert isinstance(found, Found)
-    return archived_state(tx_id, int(found.fields["version"]), found.fields)
+    assert isinstance(found, Archivable)
+    return archived_state(tx_id, found.version, found.fields)
 
 
 async def forget(eng: Engine, *tx_ids: str) -> None:

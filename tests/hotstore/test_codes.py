@@ -9,7 +9,7 @@ import pytest
 from driver import LATER_MS, Driver
 
 from datp.hotstore.scripts import scripts
-from datp.hotstore.store import ArchiveAck, BranchStart, Result, Taken, WebhookAck
+from datp.hotstore.store import Archivable, ArchiveAck, BranchStart, Evicted, Result, Taken, WebhookAck
 
 Case = Callable[[Driver], Awaitable[Result | str]]
 
@@ -676,6 +676,53 @@ async def evicted_and_lost(hot: Driver) -> Result:
 async def lost_but_evicted_anew(hot: Driver) -> Result:
     archived = await hot.evicted()
     return await hot.park_lost(archived.tx_id, archived.version - 1)
+
+
+async def _evict(hot: Driver, tx_id: str, version: int, *, due: int = 0, external_id: str = "") -> Result:
+    return await hot._result("evict", [Evicted(tx_id, version, due, "acme", external_id, "hash")])
+
+
+async def _read_state(hot: Driver, tx_id: str) -> Archivable | Result:
+    async with hot.store.turn() as turn:
+        reply = turn.read_states([tx_id])
+    return reply.value[0]
+
+
+@case("read_states", "OK")
+async def read_as_sql_keeps_it(hot: Driver) -> Result:
+    """The same as an archiver is given."""
+    run = await hot.running()
+    assert (await hot.sleep(run, 1_000)).code == "OK"
+    assert await _read_state(hot, run.tx_id) == await hot.claim(run.tx_id)
+    return Result("OK")
+
+
+@case("read_states", "NO_STATE")
+async def read_as_sql_keeps_it_but_gone(hot: Driver) -> Result:
+    found = await _read_state(hot, hot.new_id())
+    assert isinstance(found, Result)
+    return found
+
+
+@case("evict", "OK")
+async def left_in_sql(hot: Driver) -> Result:
+    archived = await hot.evicted(external_id="e1")
+    hot.raw.flushall()
+    await hot.store.open(create=True, held=True)
+    result = await _evict(hot, archived.tx_id, archived.version, external_id="e1")
+    assert await hot.find("e1") == Result("OK", (archived.tx_id.encode(),))
+    assert (await hot.restore(archived, "wake")).code == "WOKEN"
+    return result
+
+
+@case("evict", "PRESENT")
+async def left_in_sql_but_here(hot: Driver) -> Result:
+    archived = await hot.evicted()
+    result = await _evict(hot, archived.tx_id, archived.version)
+    assert result.text == str(archived.version)
+    run = await hot.running()
+    assert (await _evict(hot, run.tx_id, 1)).code == "PRESENT"
+    return result
 
 
 @case("join_branch", "OK")

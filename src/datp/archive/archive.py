@@ -7,7 +7,7 @@ from datp.archive.database import Database
 from datp.archive.record import archived_state
 from datp.archive.restore import Restorer, Wanted
 from datp.errors import Conflict, DatabaseRefused
-from datp.hotstore.store import Found, Reply, Result, Store, Turn
+from datp.hotstore.store import Archivable, Found, Reply, Result, Store, Turn
 
 TOUCH_TRIES: Final = 5
 """How often one that is evicted between a call and the next is brought back again."""
@@ -56,12 +56,12 @@ class Archive:
     async def journal(self, tx_ids: Sequence[str]) -> None:
         """SQL holds these, as they are now. Raises DatabaseError: then that is not known."""
         async with self._store.turn() as turn:
-            reply = turn.get_state(tx_ids, whole=True)
+            reply = turn.read_states(tx_ids)
         states = [
-            archived_state(tx_id, int(found.fields["version"]), found.fields, _bytes(found.switches), found.join)
-            for tx_id, found in zip(tx_ids, reply.value, strict=True)
-            # One that has left memory was archived before; one that has ended is the archiver's, which tells its end.
-            if isinstance(found, Found) and found.fields["phase"] != b"complete"
+            archived_state(found.tx_id, found.version, found.fields, found.switches, found.join, is_owed=found.is_owed)
+            for found in reply.value
+            # One that has left memory was archived before, and so was one whose end has been told.
+            if isinstance(found, Archivable) and (found.fields["phase"] != b"complete" or found.fields.get("untold"))
         ]
         await self.database.write_states(states)
 
@@ -94,10 +94,6 @@ def no_archive(tx_id: str) -> DatabaseRefused:
     return DatabaseRefused(
         f"{tx_id} has left memory, and this process has no archive to read it from: name one with DATP_DATABASE_URL"
     )
-
-
-def _bytes(values: dict[str, str]) -> dict[str, bytes]:
-    return {name: value.encode() for name, value in values.items()}
 
 
 def _wakes_at(fields: dict[str, bytes]) -> float:

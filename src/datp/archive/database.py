@@ -51,6 +51,14 @@ class RolledUp(NamedTuple):
     transactions: int
 
 
+class KnownStore(NamedTuple):
+    """The store that a database is the archive of."""
+
+    store_id: str
+    epoch: int
+    partitions: int
+
+
 class Saved(NamedTuple):
     """A change of definitions that was made: its number, and a result for each item."""
 
@@ -122,6 +130,12 @@ class Database:
             if held_epoch > epoch:
                 raise _replaced(held_epoch, epoch)
         self.store_id, self.epoch, self.partitions = store_id, epoch, partitions
+
+    async def known_store(self) -> KnownStore | None:
+        """The store that is archived here, if one is."""
+        async with self.driver.reading() as connection:
+            rows = await connection.rows(self._queries["find_store"])
+        return KnownStore(*rows[0]) if rows else None
 
     async def raise_epoch(self) -> int:
         """The store's next life begins: writes of its earlier ones are refused from now on; the new epoch."""

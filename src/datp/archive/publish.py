@@ -20,11 +20,14 @@ PAGE: Final = 500
 NameAndVersion = tuple[str, str]
 
 
-async def settle(store: Store, database: Database) -> None:
-    """The store and SQL know the same pipelines, versions and node groups. Raises StoreError, DatabaseError."""
+async def settle(store: Store, database: Database) -> int:
+    """The store and SQL know the same pipelines, versions and node groups; how many versions the store lacked.
+
+    Raises StoreError, DatabaseError.
+    """
     in_store = await _versions_in_store(store)
     await _take_over(store, database, in_store)
-    await _publish(store, database, in_store)
+    return await _publish(store, database, in_store)
 
 
 async def _take_over(store: Store, database: Database, in_store: set[NameAndVersion]) -> None:
@@ -55,8 +58,8 @@ async def _take_over(store: Store, database: Database, in_store: set[NameAndVers
         log.info("the database keeps %d versions of pipelines and %d node groups now", len(missing), len(groups))
 
 
-async def _publish(store: Store, database: Database, in_store: set[NameAndVersion]) -> None:
-    """The store has what SQL knows; what it has otherwise is as SQL has it."""
+async def _publish(store: Store, database: Database, in_store: set[NameAndVersion]) -> int:
+    """The store has what SQL knows; what it has otherwise is as SQL has it. How many versions it lacked."""
     listed = await _listed(store)
     known = await database.list_definitions(above=(listed.published_pipelines, listed.published_groups))
     # Read after the active ones, so that each of them is among these.
@@ -90,6 +93,7 @@ async def _publish(store: Store, database: Database, in_store: set[NameAndVersio
             "published what the store lacked: %d versions, %d active ones, %d node groups",
             *(len(missing), len(active), len(groups)),
         )
+    return len(missing)
 
 
 async def _listed(store: Store) -> Listed:

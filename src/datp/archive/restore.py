@@ -13,7 +13,7 @@ import msgspec
 
 from datp.archive.database import Database
 from datp.archive.record import ArchivedState
-from datp.hotstore.store import Adopted, Reply, Restored, Result, Store
+from datp.hotstore.store import Adopted, Evicted, Reply, Restored, Result, Store
 from datp.model.status import Phase
 
 log = logging.getLogger(__name__)
@@ -120,6 +120,20 @@ def adopted(state: ArchivedState, version: int | None = None) -> Adopted:
         _number(fields, "deadline"),
         _number(fields, "wakes_at") if state.phase in (Phase.SLEEPING, Phase.WAITING) else 0,
         int(state.reply_owed),
+    )
+
+
+def evicted(state: ArchivedState) -> Evicted:
+    """A sleeper as `evict` takes it."""
+    fields = state.fields
+    times = [_number(fields, "wakes_at"), 0 if fields.get("undoing") else _number(fields, "deadline")]
+    return Evicted(
+        state.tx_id,
+        state.version,
+        min((time for time in times if time), default=0),
+        state.owner,
+        state.external_id or "",
+        state.request_hash,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from datp.cli.options import StepModules
-from datp.cli.output import say, show_json
+from datp.cli.output import note, say, show_json
 from datp.errors import StartRefused
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def _prepare(url: str, settings: "Settings") -> list[str]:
     archive = Archive(store, Database(settings.database_url, settings))
     try:
         await migrate.up(archive.database.driver)
-        await store.open(create=True)
+        await _open_or_rebuild(store, archive.database)
         await _take_back(store)
         await archive.open()
         definitions = Definitions(store, archive.database)
@@ -136,6 +136,21 @@ async def _prepare(url: str, settings: "Settings") -> list[str]:
     finally:
         await archive.close()
         await store.close()
+
+
+async def _open_or_rebuild(store: Any, database: Any) -> None:
+    """The store is open: as it was, made new, or, when only the archive is left of it, rebuilt."""
+    from datp.archive.rebuild import rebuild
+    from datp.errors import StoreLost
+
+    try:
+        await store.open()
+    except StoreLost:
+        if await database.known_store() is None:
+            await store.open(create=True)
+            return
+        rebuilt = await rebuild(store, database)
+        note(f"The store was lost; it is rebuilt from the archive, and {rebuilt.live} transactions go on")
 
 
 async def _take_back(store: Any) -> None:

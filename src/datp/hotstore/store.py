@@ -163,6 +163,15 @@ class Adopted(msgspec.Struct, array_like=True, frozen=True):
     owed: int = 0
 
 
+class Evicted(msgspec.Struct, array_like=True, frozen=True):
+    tx_id: str
+    version: int
+    due: int
+    owner: str
+    external_id: str
+    request_hash: str
+
+
 class ArchiveAck(msgspec.Struct, array_like=True, frozen=True):
     tx_id: str
     version: int
@@ -369,9 +378,7 @@ class Store:
         await self.connection.open((LOCATOR_TAG,))
         found = await self._open_partition(0, "", False)
         if found and not found.endswith(REBUILDING):
-            raise StoreLost(
-                f"The store at {shown_url(self.url)} is {found!r}, and in use: only an empty one is rebuilt"
-            )
+            raise _in_use(self.url, found)
 
     # ── being rebuilt ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -527,6 +534,19 @@ class Turn:
         calls, places = self._by_partition("get_state", [(tx_id,) for tx_id in tx_ids], (), given)
         return Reply(calls, lambda replies: _in_order(replies, places, _found))
 
+    def read_states(self, tx_ids: Sequence[str]) -> Reply[list[Archivable | Result]]:
+        """Each state as it is to be written to SQL, or the refusal."""
+        calls, places = self._by_partition("read_states", [(tx_id,) for tx_id in tx_ids], (), {})
+
+        def decode(replies: list[Any]) -> list[Archivable | Result]:
+            rows = _in_order(replies, places, lambda row: row)
+            return [
+                _archivable([tx_id.encode(), *row[1:]]) if row[0] == b"OK" else _result(row)
+                for tx_id, row in zip(tx_ids, rows, strict=True)
+            ]
+
+        return Reply(calls, decode)
+
     def find_external_id(self, partition: int, owner: str, external_id: str) -> Reply[Result]:
         call = self._call("find_external_id", partition, {}, [(owner, external_id)])
         return Reply([call], lambda replies: _results(replies[0])[0])
@@ -551,6 +571,9 @@ class Turn:
 
     def restore(self, items: Sequence[Restored], states: Sequence[bytes]) -> Reply[list[Result]]:
         return self._spread("restore", items, states)
+
+    def evict(self, items: Sequence[Evicted]) -> Reply[list[Result]]:
+        return self._spread("evict", items)
 
     def adopt(self, items: Sequence[Adopted], states: Sequence[bytes]) -> Reply[list[Result]]:
         return self._spread("adopt", items, states)
@@ -793,7 +816,10 @@ class Turn:
 
 
 def _in_use(url: str, identity: str) -> StoreLost:
-    return StoreLost(f"The store at {shown_url(url)} is {identity!r}, and in use: only an empty one is rebuilt")
+    return StoreLost(
+        f"The store at {shown_url(url)} is {identity!r}, and in use: only an empty one is rebuilt. If what it holds is"
+        " lost all the same, stop its nodes, and empty it first: FLUSHALL"
+    )
 
 
 def shown_url(url: str) -> str:
@@ -897,11 +923,11 @@ def _swept(reply: list[Any]) -> Swept:
 
 def _to_archive(reply: list[Any]) -> ToArchive:
     has_role, acknowledged, rows = reply
-    claimed = [
-        Archivable(row[0].decode(), int(row[1]), _pairs(row[2]), _pairs(row[3]), _pairs(row[4]), bool(row[5]))
-        for row in rows
-    ]
-    return ToArchive(bool(has_role), _results(acknowledged), claimed)
+    return ToArchive(bool(has_role), _results(acknowledged), [_archivable(row) for row in rows])
+
+
+def _archivable(row: list[Any]) -> Archivable:
+    return Archivable(row[0].decode(), int(row[1]), _pairs(row[2]), _pairs(row[3]), _pairs(row[4]), bool(row[5]))
 
 
 def _events(rows: list[Any]) -> list[tuple[str, dict[str, bytes]]]:
