@@ -231,6 +231,14 @@ class Definitions:
 
     # ── node groups ──────────────────────────────────────────────────────────────────────────────────────────
 
+    async def retention(self) -> dict[str, int]:
+        """How long transactions of a type are kept after their end, in ms, where the type's active version says so."""
+        found = {}
+        for name, version in (await self.pipelines()).items():
+            if kept_ms := (await self.definition(name, version)).retention_ms if version else 0:
+                found[name] = kept_ms
+        return found
+
     def group(self, name: str) -> dict[str, Any]:
         """What the nodes of a group share; raises StartRefused for one that isn't known."""
         if name not in self._groups:

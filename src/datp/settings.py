@@ -62,6 +62,15 @@ class Settings(Limits, _Origin):
     )
     api_keys_cached_max: int = setting(10_000, "keys", "those that don't exist too, so that guessing costs SQL little")
 
+    retention_days: int = setting(
+        0, "days", "of finished transactions whose pipeline says nothing of its own; 0: for ever", live=True
+    )
+    retention_interval_ms: int = setting(600_000, "ms", "how often what is old enough is looked for")
+    retention_batch: int = setting(
+        500, "transactions", "deleted in one SQL transaction, which holds up nobody for long"
+    )
+    retention_pause_ms: int = setting(50, "ms", "between two batches, so that archiving goes on")
+
     # ── the logbook
     logbook_level: str = setting(
         "info", "level", "what steps say below it is not kept: trace, debug, info, warning, error, fatal", live=True
@@ -315,4 +324,14 @@ FIELDS: Final = {field.name: field for field in fields(Settings) if field.metada
 NAMES: Final = tuple(FIELDS)
 DEFAULTS: Final = {name: field.default for name, field in FIELDS.items()}
 LIVE: Final = frozenset(name for name, field in FIELDS.items() if field.metadata["live"])
-MAY_BE_ZERO: Final = frozenset({"workers", "http_port", "suspect_solitude_ms", "archive_delay_ms", "memory_budget_mb"})
+MAY_BE_ZERO: Final = frozenset(
+    {
+        "workers",
+        "http_port",
+        "suspect_solitude_ms",
+        "archive_delay_ms",
+        "memory_budget_mb",
+        "retention_days",
+        "retention_pause_ms",
+    }
+)

@@ -253,19 +253,36 @@ class Database:
 
     # ── retention ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def delete_final(self, before_ms: int, type: str | None = None, count: int = 500) -> int:
-        """Some that ended before this are gone, with their branches and log, but stay counted; how many.
+    async def types(self) -> list[str]:
+        """The types of which there are transactions."""
+        found: list[str] = []
+        async with self.driver.reading() as connection:
+            while rows := await connection.rows(self._queries["next_type"], after=found[-1] if found else FIRST):
+                found.append(rows[0][0])
+        return found
+
+    async def count_final(self, before_ms: int, type: str) -> int:
+        """How many of a type ended before this, and may be deleted."""
+        total = 0
+        async with self.driver.reading() as connection:
+            for status in sorted(FINAL):
+                given = {"before_ms": before_ms, "type": type, "status": status.value}
+                [(count,)] = await connection.rows(self._queries["count_expired"], **given)
+                total += count
+        return total
+
+    async def delete_final(self, before_ms: int, type: str, count: int = 500) -> int:
+        """Some of a type that ended before this are gone, with their branches and log, but stay counted; how many.
 
         Fewer than `count`: there are no more.
         """
         async with self.driver.writing() as connection:
             tx_ids: list[str] = []
-            name = "expired" if type is None else "expired_of_type"
-            given: dict[str, Any] = {"before_ms": before_ms, **({} if type is None else {"type": type})}
+            given: dict[str, Any] = {"before_ms": before_ms, "type": type}
             for status in sorted(FINAL):
                 if len(tx_ids) < count:
                     given["count"] = count - len(tx_ids)
-                    rows = await connection.rows(self._queries[name], status=status.value, **given)
+                    rows = await connection.rows(self._queries["expired"], status=status.value, **given)
                     tx_ids += [row[0] for row in rows]
             if not tx_ids:
                 return 0

@@ -27,6 +27,7 @@ from datp.cli import (
     pipelines,
     queues,
     rebuild,
+    retention,
     steps,
     store,
     transactions,
@@ -72,6 +73,7 @@ app.add_typer(store.app, name="store", rich_help_panel=OPERATE)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=OPERATE)
 app.add_typer(key.app, name="key", rich_help_panel=OPERATE)
 app.add_typer(events.app, name="events", rich_help_panel=OPERATE)
+app.add_typer(retention.app, name="retention", rich_help_panel=OPERATE)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)
 app.command("rebuild", rich_help_panel=OPERATE)(rebuild.rebuild)
 app.command("invariants", rich_help_panel=OPERATE)(store.invariants)

@@ -19,6 +19,8 @@ PIPELINE_STEP: Final = "pipeline"
 PARALLEL_STEP: Final = "parallel"
 """The two step types that the engine itself knows: they start pipelines instead of running code."""
 
+RETENTION_MIN_MS: Final = 3_600_000
+
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -155,6 +157,8 @@ class PipelineDefinition(
     """For people, as long as they like."""
     commit: Commit | None = None
     """How this version came to be; None for one that was never committed."""
+    retention: Duration = 0
+    """How long SQL keeps a transaction of this type after its end; 0: as the setting `retention_days` says."""
 
     @cached_property
     def version(self) -> PipelineVersion:
@@ -182,6 +186,10 @@ class PipelineDefinition(
     @property
     def deadline_ms(self) -> int:
         return duration_ms(self.deadline, "deadline")
+
+    @property
+    def retention_ms(self) -> int:
+        return duration_ms(self.retention, "retention")
 
     @property
     def group(self) -> NodeGroup:
@@ -238,6 +246,10 @@ def _check(definition: PipelineDefinition, limits: Limits) -> None:
     parse_name(definition.name, "name")
     parse_name(definition.node_group, "nodeGroup")
     duration_ms(definition.deadline, "deadline")
+    if 0 < definition.retention_ms < RETENTION_MIN_MS:
+        raise BadDefinition(
+            "its retention must be an hour at least: until then memory may know it too", field="retention"
+        )
     for tag in definition.tags:
         parse_name(tag, "tag")
     _ = definition.input_check, definition.output_check  # compiled, or refused

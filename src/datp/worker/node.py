@@ -19,6 +19,7 @@ from datp.archive.events import EventMover, OperatorEvents
 from datp.archive.log_writer import LogFetcher, LogWriter, to_database, to_store
 from datp.archive.memory import MemoryWatch
 from datp.archive.reconciler import Reconciler
+from datp.archive.retention import Retention
 from datp.clock import Clock, FollowingClock
 from datp.definitions import Definitions
 from datp.errors import BadDefinition, StartRefused, StoreError, StoreLost
@@ -77,7 +78,9 @@ class Node:
         self.failure: BaseException | None = None
         self._services: list[Service] = []
         self._stations = stations
-        self._role_services: list[Archiver | Reconciler | MemoryWatch | EventMover | LogFetcher | RoleService] = []
+        self._role_services: list[
+            Archiver | Reconciler | MemoryWatch | EventMover | LogFetcher | Retention | RoleService
+        ] = []
         self._given_back: list[Run] = []
         self._started_at_ms = 0
         self._watch: asyncio.Task[None] | None = None
@@ -176,6 +179,7 @@ class Node:
                 MemoryWatch(self.store, self.settings, self.events, on_another_server=reconciler.wake),
                 EventMover(self.store, database, self.settings),
                 LogFetcher(self.store, database, self.settings),
+                Retention(database, self.definitions.retention, self.settings, self.clock),
             ]
         self._role_services += self._stations(self)
         self._services += self._role_services
