@@ -22,7 +22,7 @@ from datp.model.values import printable, shown
 VALUE_MAX: Final = DURATION_MAX_MS
 """Of a number: more than that is a mistake, or doesn't fit where the store keeps it."""
 
-SECRET: Final = frozenset({"store_url", "database_url", "operator_webhook_key"})
+SECRET: Final = frozenset({"store_url", "database_url", "operator_webhook_key", "webhook_keys"})
 """Settings whose values are not shown."""
 
 
@@ -87,7 +87,9 @@ class Settings(Limits, _Origin):
 
     # ── the node
     node_group: str = setting("main", "name", "the group that `datp dev` and the examples use")
-    roles: str = setting("worker,wakeup", "names", "what this process does: worker, wakeup, archive, api", live=False)
+    roles: str = setting(
+        "worker,wakeup", "names", "what this process does: worker, wakeup, archive, api, webhooks", live=False
+    )
     workers: int = setting(100, "slots", "asynchronous steps mostly wait; a slot costs a few kilobytes", live=True)
     threads_max: int = setting(32, "threads", "for steps that are ordinary functions; each blocks one thread")
     processes: int = setting(1, "processes", "one process uses one core")
@@ -196,6 +198,12 @@ class Settings(Limits, _Origin):
     webhook_pause_ms: int = setting(300_000, "ms", "how long a URL that keeps failing is left alone", live=True)
     webhook_parked_ms: int = setting(
         604_800_000, "ms", "where there is no SQL, a delivery that was given up can be sent again for a week"
+    )
+    webhook_log_period_ms: int = setting(
+        2_592_000_000, "ms", "what became of deliveries is kept in SQL for thirty days; those under way are kept anyway"
+    )
+    webhook_keys: str = setting(
+        "", "keys", "where there is no SQL, which has a key for each owner: with these all is signed, whsec_…,whsk_…"
     )
 
     # ── keeping
@@ -316,6 +324,12 @@ def _checked(settings: Settings) -> Settings:
         raise BadDefinition(
             f"lease_margin_ms ({settings.lease_margin_ms}) must be at most half of lease_ms ({settings.lease_ms})",
             field="lease_margin_ms",
+        )
+    if settings.webhook_claim_ms <= settings.webhook_timeout_ms:
+        raise BadDefinition(
+            f"webhook_claim_ms ({settings.webhook_claim_ms}) must be more than webhook_timeout_ms"
+            f" ({settings.webhook_timeout_ms}): a sender must be able to wait for an answer under its claim",
+            field="webhook_claim_ms",
         )
     return settings
 

@@ -88,7 +88,7 @@ def _run(
         told = Told(at_once=server.stop)
         told.listen()
         pipelines = await _prepare(server.url, settings)
-        roles = {GROUPS[0]: f"{settings.roles},archive,api,timeouts"}
+        roles = {GROUPS[0]: f"{settings.roles},archive,api,webhooks,timeouts"}
         nodes = [
             Node(
                 replace(settings, node_group=group, roles=roles.get(group, settings.roles)),

@@ -2,6 +2,7 @@
 
 from datp.service import RoleService
 from datp.transfers.timeouts import timeouts
+from datp.webhooks.role import webhook_services
 from datp.worker.node import Node
 
 
@@ -10,4 +11,7 @@ def stations(node: Node) -> list[RoleService]:
     loops: list[RoleService] = []
     if "timeouts" in node.roles and node.archive is not None:
         loops += timeouts(node.store, node.archive, node.settings)
+    if "webhooks" in node.roles:
+        database = node.archive.database if node.archive is not None else None
+        loops += webhook_services(node.store, node.settings, node.events, database)
     return loops

@@ -45,7 +45,7 @@ from datp.worker.watchdog import Watchdog, interrupt
 
 log = logging.getLogger(__name__)
 
-ROLES: Final = ("worker", "wakeup", "archive", "api", "timeouts")
+ROLES: Final = ("worker", "wakeup", "archive", "api", "webhooks", "timeouts")
 """What a process may do. Every node sweeps, whatever its roles."""
 
 NEEDS_DATABASE: Final = ("archive", "timeouts")
