@@ -112,6 +112,11 @@ class Settings(Limits, _Origin):
 
     # ── taking and running
     batch_size_max: int = setting(200, "items", "one script call stays below 10 ms, and others get their turn")
+    batch_bytes_max: int = setting(
+        8 * 1024 * 1024,
+        "bytes",
+        "of documents in one call: a batch of the largest would hold up the store for a second",
+    )
     in_share: int = setting(8, "items", "every 8th item is a new start, so that returns can't starve them", live=True)
     idle_look_ms: int = setting(1_000, "ms", "an idle node looks by itself, should the bell be lost")
     suspect_solitude_ms: int = setting(

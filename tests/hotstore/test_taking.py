@@ -1,6 +1,7 @@
 """Dequeue: in order, out before in, nobody starves, and nothing is lost with a reply."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from driver import Driver
@@ -100,6 +101,18 @@ async def test_what_is_given_back_stands_first_again_in_its_order_and_no_loss_is
     again = (await hot.take(5)).taken
     assert _ids(again) == ids
     assert {run.losses for run in again} == {0}
+
+
+async def test_no_more_documents_are_taken_than_there_is_room_for(hot: Driver) -> None:
+    hot.store.settings = replace(hot.store.settings, batch_bytes_max=2_500)
+    ids = await hot.queued(7)
+    for tx_id, size in zip(ids, (1_000, 1_000, 1_000, 5_000, 10, 10, 10), strict=True):
+        hot.raw.hset(hot.key("state", tx_id=tx_id), "state", "x" * size)
+    assert _ids((await hot.take(10)).taken) == ids[:2]
+    assert _ids((await hot.take(10)).taken) == ids[2:3]
+    assert _ids((await hot.take(10)).taken) == ids[3:4], "one that is larger is taken by itself"
+    last = await hot.take(10)
+    assert (_ids(last.taken), last.is_left) == (ids[4:], False)
 
 
 # ── one whose lease was lost ─────────────────────────────────────────────────────────────────────────────────────

@@ -540,3 +540,10 @@ async def test_a_context_says_nothing_after_its_step_has_ended(eng: Engine) -> N
     assert (await eng.final(tx_id)).status == "success"
     shown = await eng.transactions.show(tx_id)
     assert shown.switches == {}
+
+
+async def test_documents_that_do_not_fit_one_call_go_in_several(eng: Engine) -> None:
+    await eng.pipeline("one", "util/echo")
+    await eng.node(batch_bytes_max=4_000)
+    ids = await eng.start_many("one", [{"n": n, "text": "x" * (n % 5) * 1_000} for n in range(100)])
+    assert await eng.finals(ids) == ["success"] * 100

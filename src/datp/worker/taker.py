@@ -192,8 +192,7 @@ class Taker(Service):
 
     async def _exchange(self, lane: str) -> None:
         """One round trip: requests, outcomes, and the next transactions."""
-        runs = list(self._outbox.outcomes)
-        self._outbox.outcomes.clear()
+        runs = self._next_outcomes()
         requests: list[Request] = []
         if self._outbox.requests and not self._is_saying:
             self._is_saying = True
@@ -230,6 +229,16 @@ class Taker(Service):
                 self._is_saying = False
             self._lanes.append(lane)
             self._signal.set()
+
+    def _next_outcomes(self) -> list[Run]:
+        """Those that go with this turn: all of them, but no more documents than batch_bytes_max has room for."""
+        outcomes = self._outbox.outcomes
+        runs: list[Run] = []
+        room = self.settings.batch_bytes_max
+        while outcomes and (not runs or len(outcomes[0].state) <= room):
+            room -= len(outcomes[0].state)
+            runs.append(outcomes.popleft())
+        return runs
 
     def _dequeue(self, turn: Turn, ask: Asked, lane: str) -> Reply[Dequeued]:
         return turn.dequeue(

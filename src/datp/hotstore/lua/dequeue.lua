@@ -30,6 +30,7 @@ args
   lease_ms        how long the node may keep silent
   in_share        k: every k-th item is an `in`
   together_max    how many that lost one lease only are taken together
+  batch_bytes_max how many bytes of documents at the most; but one document is always taken
 returns
   now, left (1 when work is left in the queues), suspect (1 when the next one wants a node for itself), admin events,
   and the taken: tx_id, token, event, state, owner, type, external_id, losses, verdict, verdict_note, parent, woken,
@@ -75,6 +76,7 @@ end
 
 local taken = {}
 local ids = {}
+local bytes, is_full = 0, false
 local suspect = 0
 -- Of the taken, how many had lost a lease. What a node ran when it died is tried in company first, or the last of a
 -- hundred would wait for ninety-nine; whoever dies again in that company is tried by itself.
@@ -101,13 +103,18 @@ end
 local function take(queue, limit)
   local list = queue_key(queue, group)
   local seen = 0
-  local found = limit > 0 and redis.call('LRANGE', list, 0, limit - 1) or {}
+  local found = limit > 0 and not is_full and redis.call('LRANGE', list, 0, limit - 1) or {}
   for _, tx_id in ipairs(found) do
     local tx = read(tx_id)
     local reason = not tx and 'its id was in a queue, but there is no state'
       or tx.phase == 'queued' and broken(tx) or nil
     local token = turn_prefix .. (#ids + 1)
     local row
+    bytes = bytes + (tx and #tx.state or 0)
+    if #taken > 0 and bytes > batch_bytes_max then
+      is_full = true
+      break
+    end
     if not reason and tx.phase == 'queued' and tx.queue == queue and tx.group == group then
       local fine, result = pcall(handed_over, tx_id, tx, token)
       if fine then row = result else reason = 'its switches or its branches\' results can\'t be read' end
