@@ -34,7 +34,7 @@ from datp.transfers.ledger import PACKAGE, Ledger
 
 HOUR_MS = 3_600_000
 REPEATS = 20
-SWEEP_BATCH = 2_000
+SWEEP_BATCH = Settings().transfer_batch
 SCAN_BATCH = 100_000
 SERVERS: dict[str, Callable[[], DatabaseServer]] = {
     "postgresql": lambda: postgresql(("-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB")),

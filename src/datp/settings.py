@@ -167,7 +167,7 @@ class Settings(Limits, _Origin):
     )
 
     # ── transfers
-    transfer_batch: int = setting(1_000, "transfers", "expired in one SQL transaction; the next follows at once")
+    transfer_batch: int = setting(5_000, "transfers", "expired in one SQL transaction, some 0.2 s; the next follows")
     transfer_look_ms: int = setting(1_000, "ms", "how often deadlines are looked at when none is near")
     transfer_claim_ms: int = setting(15_000, "ms", "a teller's crash delays what it was to tell by this")
     follow_source: str = setting("", "name", "of a history of transfers that others append to; empty: none is followed")

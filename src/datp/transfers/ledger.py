@@ -284,8 +284,9 @@ class Ledger:
         ids = [row[0] for row in rows]
         changed = await connection.run(self._queries["expire_transfers"], ids=ids, now=now)
         assert changed == len(ids), f"{len(ids)} transfers were locked and due, but {changed} were expired"
-        await connection.run(self._queries["record_expired"], ids=ids)
-        await connection.run(self._queries["owe_expired"], ids=ids)
+        for rest in ("record_expired", "owe_expired"):
+            if rest in self._queries:  # PostgreSQL has done it in the same statement
+                await connection.run(self._queries[rest], ids=ids)
         released: Counter[tuple[str, str, str]] = Counter()
         for _, owner, payer, currency, amount, state in rows:
             if state == _S.RESERVED:
