@@ -141,7 +141,8 @@ class Follower:
             await connection.run(self._queries["follow_changes"], source=name, after=after, until=until, now=now)
         else:
             await connection.run(self._queries["prepare_latest"])
-            await connection.run(self._queries["empty_latest"])
+            if "empty_latest" in self._queries:
+                await connection.run(self._queries["empty_latest"])
             await connection.run(self._queries["fill_latest"], after=after, until=until)
             await connection.run(self._queries["settle_latest"], source=name)
             await connection.run(self._queries["keep_latest"], source=name, now=now)
