@@ -103,6 +103,11 @@ class Settings(Limits, _Origin):
     http_body_bytes_max: int = setting(1024 * 1024, "bytes", "the largest input, and as much again around it")
     http_batch_bytes_max: int = setting(16 * 1024 * 1024, "bytes", "of the body of a batch; it is held in memory whole")
     http_requests_max: int = setting(2_000, "requests", "in hand at once, besides those that wait; more are sent away")
+    longpoll_default_ms: int = setting(15_000, "ms", "how long a start waits whose metadata say poll: long (seed)")
+    longpoll_look_ms: int = setting(5_000, "ms", "what is waited for is looked at so often, should a hint be lost")
+    longpolls_max: int = setting(20_000, "requests", "that wait at once; each keeps about 20 KiB of memory")
+    longpolls_per_owner_max: int = setting(15_000, "requests", "that wait at once, so that others get their share")
+    events_heartbeat_ms: int = setting(15_000, "ms", "proxies close what is silent for longer, mostly after a minute")
     http_grace_ms: int = setting(5_000, "ms", "what is being answered when a process stops may be answered")
 
     # ── calling others

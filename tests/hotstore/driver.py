@@ -257,9 +257,9 @@ class Driver:
     async def end_parked(self, tx_id: str, status: str = "aborted") -> Result:
         return await self._result("end_parked", [(tx_id, status, "an operator says so")])
 
-    async def get(self, tx_id: str, *, whole: bool = True, mark_replied: bool = False) -> Found | Result:
+    async def get(self, tx_id: str, *, whole: bool = True, replied_to: str = "") -> Found | Result:
         async with self.store.turn() as turn:
-            reply = turn.get_state([tx_id], whole=whole, mark_replied=mark_replied)
+            reply = turn.get_state([tx_id], whole=whole, replied_to=replied_to)
         return reply.value[0]
 
     async def find(self, external_id: str, owner: str = "acme", partition: int = 0) -> Result:

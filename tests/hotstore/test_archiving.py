@@ -48,7 +48,7 @@ async def test_a_final_state_has_its_ttl_once_sql_holds_it_and_reading_renews_it
 
 async def test_what_a_poll_told_is_in_the_same_write(hot: Driver) -> None:
     [tx_id] = await _completed(hot)
-    await hot.get(tx_id, mark_replied=True)
+    await hot.get(tx_id, replied_to="acme")
     archivable = await hot.claim(tx_id)
     assert int(archivable.fields["notified_at"]) > 0
 

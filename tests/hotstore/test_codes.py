@@ -622,7 +622,7 @@ async def polled_while_it_was_sent(hot: Driver) -> Result:
     run = await hot.running(webhook='{"url":"http://client/hook","pollCancels":true}')
     await hot.complete(run)
     [(tx_id, record)] = (await hot.webhooks()).claimed
-    await hot.get(tx_id, mark_replied=True)
+    await hot.get(tx_id, replied_to="acme")
     return (await hot.webhooks(WebhookAck(tx_id, record["claim"].decode(), "delivered", 0, ""))).acknowledged[0]
 
 

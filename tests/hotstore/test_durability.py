@@ -55,7 +55,7 @@ async def test_an_end_that_is_not_told_yet_is_not_told_by_a_refusal(hot: Driver)
 async def test_a_poll_before_that_marks_nothing_as_replied(hot: Driver) -> None:
     run = await hot.running(durability="journal")
     await hot.complete(run)
-    await hot.get(run.tx_id, mark_replied=True)
+    await hot.get(run.tx_id, replied_to="acme")
     assert hot.field(run.tx_id, "notified_at") is None
 
 

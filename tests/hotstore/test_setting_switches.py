@@ -115,7 +115,7 @@ async def test_switches_survive_eviction(hot: Driver) -> None:
 async def test_an_unknown_transaction_gets_no_ghost(hot: Driver) -> None:
     tx_id = hot.new_id()
     await hot.set_switch(tx_id)
-    await hot.get(tx_id, mark_replied=True)
+    await hot.get(tx_id, replied_to="acme")
     await hot.wake(tx_id)
     await hot.cancel(tx_id)
     assert [name for name in hot.raw.scan_iter() if tx_id in name] == []

@@ -290,14 +290,14 @@ async def test_a_poll_cancels_the_delivery_when_that_was_asked_for(hot: Driver) 
     for webhook, is_owed in ((POLL_CANCELS, False), (HOOK, True)):
         run = await hot.running(webhook=webhook)
         await hot.complete(run)
-        await hot.get(run.tx_id, mark_replied=True)
+        await hot.get(run.tx_id, replied_to="acme")
         assert hot.raw.exists(hot.key("webhook", tx_id=run.tx_id)) == is_owed
 
 
 async def test_a_poll_of_what_still_runs_cancels_nothing_and_marks_nothing(hot: Driver) -> None:
     run = await hot.running(webhook='{"url":"u","progress":true,"pollCancels":true}')
     await hot.report_progress(run)
-    await hot.get(run.tx_id, mark_replied=True)
+    await hot.get(run.tx_id, replied_to="acme")
     assert hot.field(run.tx_id, "notified_at") is None
     assert len((await hot.webhooks()).claimed) == 1
 
@@ -306,7 +306,7 @@ async def test_a_poll_while_one_is_being_sent_is_no_trouble(hot: Driver) -> None
     run = await hot.running(webhook=POLL_CANCELS)
     await hot.complete(run)
     [claimed] = (await hot.webhooks()).claimed
-    await hot.get(run.tx_id, mark_replied=True)
+    await hot.get(run.tx_id, replied_to="acme")
     assert codes(await hot.webhooks(ack(*claimed, "retry", 1_000))) == ["GONE"]
     assert (await hot.webhooks()).claimed == []
 

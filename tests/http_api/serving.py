@@ -36,10 +36,20 @@ class Client:
         self.url = url
         self.session = session
         self.headers = headers or {}
+        self.opened: list[aiohttp.ClientResponse] = []
+        """Answers that are read piece by piece; closed with the server."""
 
     def as_(self, key: str) -> "Client":
         """The same, with this key."""
-        return Client(self.url, self.session, {"authorization": f"Bearer {key}"})
+        same = Client(self.url, self.session, {"authorization": f"Bearer {key}"})
+        same.opened = self.opened
+        return same
+
+    async def open(self, path: str, **headers: str) -> aiohttp.ClientResponse:
+        """An answer of which only the head was read."""
+        answer = await self.session.get(self.url + path, headers={**self.headers, **headers})
+        self.opened.append(answer)
+        return answer
 
     async def ask(self, method: str, path: str, **given: Any) -> Said:
         headers = {**self.headers, **given.pop("headers", {})}
@@ -68,7 +78,10 @@ async def served(app: Asgi, *, grace_ms: int = 1_000) -> AsyncIterator[Client]:
     server.start()
     try:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            yield Client(f"http://127.0.0.1:{listener.getsockname()[1]}", session)
+            client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", session)
+            yield client
+            for answer in client.opened:
+                answer.close()
     finally:
         await server.stop()
 

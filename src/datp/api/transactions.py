@@ -3,22 +3,24 @@
 Everything is checked here, before the first call: what is wrong is refused with a sentence, and changes nothing.
 """
 
-import asyncio
 import contextlib
 import hashlib
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from datp.api.gathered import Gathered
 from datp.archive.archive import Archive, no_archive, touch
 from datp.archive.restore import Wanted
 from datp.definitions import Definitions
 from datp.errors import BadInput, BadRequest, BrokenState, Conflict, InvalidId, NotFound, StoreFull, TooLarge
 from datp.hotstore.store import Found, Result, Start, Store, Turn
 from datp.hotstore.store import Reply as StoreReply
+from datp.longpoll.listener import listening
+from datp.longpoll.waiting import Read, Waiting
 from datp.model.event import decode_event
 from datp.model.flow import FlowEntry
 from datp.model.ids import (
@@ -36,7 +38,7 @@ from datp.model.ids import (
 from datp.model.metadata import NOTHING_ASKED, encode_webhook, parse_metadata
 from datp.model.next_move import new_transaction
 from datp.model.pipeline import Duration, PinnedPipeline, duration_ms
-from datp.model.reply import Reply, reply_from
+from datp.model.reply import NULL, Reply, iso, reply_from
 from datp.model.schema import told
 from datp.model.status import FINAL, Status
 from datp.model.switches import check_switch_name, decode_switch, encode_switch
@@ -60,6 +62,15 @@ class Started(msgspec.Struct, frozen=True):
 
     tx_id: TransactionId
     is_replay: bool = False
+    reply: Reply | None = None
+    """As it is at its start; None where another request, or an earlier try of this one, has started it."""
+
+
+class Prepared(NamedTuple):
+    """A start that was checked, and its document."""
+
+    item: Start
+    state: bytes
 
 
 class Shown(msgspec.Struct, rename="camel"):
@@ -89,10 +100,22 @@ class Shown(msgspec.Struct, rename="camel"):
 class Transactions:
     """Transactions, for one who may see those of this owner (or of all)."""
 
-    def __init__(self, store: Store, definitions: Definitions, archive: Archive | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        definitions: Definitions,
+        archive: Archive | None = None,
+        waiting: Waiting | None = None,
+    ) -> None:
+        """`waiting`: who is told of changes in this process; None: whoever waits listens by himself."""
         self._store = store
         self._definitions = definitions
         self._archive = archive
+        self._waiting = waiting
+        batch = store.settings.batch_size_max
+        self._start_gathered: Gathered[Prepared, Started] = Gathered(self._enqueue, batch)
+        self._journal_gathered: Gathered[TransactionId, None] = Gathered(self._journal_all, batch)
+        self._read_gathered: Gathered[tuple[TransactionId, str], Found | Result] = Gathered(self._read_all, batch)
         # Ids must be unique, not secret: seeded once, because asking the system for each costs as much as all the rest.
         self._chance = random.Random(secrets.randbits(128))
 
@@ -100,10 +123,13 @@ class Transactions:
 
     async def start(self, owner: str, request: StartRequest) -> Started:
         """The transaction is queued. Raises BadRequest, NotFound, Conflict, StoreError; then nothing has changed."""
-        outcome = (await self.start_batch(owner, [request]))[0]
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+        pipeline = await self._pin(request.transaction_type)
+        prepared = self._prepare(parse_owner(owner), request, pipeline, self._store.clock.now_ms())
+        started = await self._start_gathered(prepared)
+        if prepared.item.durability == "journal":
+            # Also to a repetition: the first may not have come so far.
+            await self._journal_gathered(started.tx_id)
+        return started
 
     async def start_batch(
         self, owner: str, requests: Sequence[StartRequest]
@@ -114,8 +140,7 @@ class Transactions:
             raise TooLarge(f"{len(requests)} transactions are more than starts_per_call_max ({most}) allows")
         checked_owner = parse_owner(owner)
         results: list[Started | BadRequest | NotFound | Conflict | StoreFull | None] = [None] * len(requests)
-        items: list[Start] = []
-        states: list[bytes] = []
+        prepared: list[Prepared] = []
         places: list[int] = []
         pinned: dict[str, PinnedPipeline] = {}
         now_ms = self._store.clock.now_ms()
@@ -125,32 +150,38 @@ class Transactions:
                 pipeline = pinned.get(name) if isinstance(name, str) else None
                 if pipeline is None:
                     pipeline = pinned[name] = await self._pin(name)
-                item, state = self._prepare(checked_owner, request, pipeline, now_ms)
+                prepared.append(self._prepare(checked_owner, request, pipeline, now_ms))
+                places.append(place)
             except (BadRequest, NotFound) as error:
                 results[place] = error
-                continue
-            items.append(item)
-            states.append(state)
-            places.append(place)
-        if items:
-            async with self._store.turn() as turn:
-                reply = turn.enqueue(items, states)
-            outcomes = [_started(item, result) for item, result in zip(items, reply.value, strict=True)]
-            await self._journal(items, outcomes)
+        if prepared:
+            outcomes = await self._enqueue(prepared)
+            journaled = [
+                outcome.tx_id
+                for one, outcome in zip(prepared, outcomes, strict=True)
+                if one.item.durability == "journal" and isinstance(outcome, Started)
+            ]
+            if journaled:
+                await self._journal_all(journaled)
             for place, outcome in zip(places, outcomes, strict=True):
                 results[place] = outcome
         return [result for result in results if result is not None]
 
-    async def _journal(self, items: Sequence[Start], outcomes: Sequence[object]) -> None:
-        """What is answered with durability journal is in SQL too; also to a repetition, for the first may not be."""
-        journaled = [
-            outcome.tx_id
-            for item, outcome in zip(items, outcomes, strict=True)
-            if item.durability == "journal" and isinstance(outcome, Started)
-        ]
-        if journaled:
-            assert self._archive is not None, "a start that can't be journaled was refused"
-            await self._archive.journal(list(dict.fromkeys(journaled)))
+    async def _enqueue(self, prepared: Sequence["Prepared"]) -> list[Started | Conflict | StoreFull]:
+        """All of them in one call to each partition."""
+        items = [one.item for one in prepared]
+        async with self._store.turn() as turn:
+            reply = turn.enqueue(items, [one.state for one in prepared])
+        outcomes = [_started(item, result) for item, result in zip(items, reply.value, strict=True)]
+        if started := next((one.reply for one in outcomes if isinstance(one, Started) and one.reply), None):
+            self._store.clock.heard(started.sequence)
+        return outcomes
+
+    async def _journal_all(self, tx_ids: Sequence[TransactionId]) -> list[None]:
+        """What is answered with durability journal is in SQL too."""
+        assert self._archive is not None, "a start that can't be journaled was refused"
+        await self._archive.journal(list(dict.fromkeys(tx_ids)))
+        return [None] * len(tx_ids)
 
     async def _pin(self, transaction_type: str) -> PinnedPipeline:
         """The version that a start of this type takes. Raises BadRequest, NotFound."""
@@ -160,9 +191,7 @@ class Transactions:
             raise BadRequest(f"Pipeline {name} can't be started by clients", field="transactionType")
         return pipeline
 
-    def _prepare(
-        self, owner: Owner, request: StartRequest, pipeline: PinnedPipeline, now_ms: int
-    ) -> tuple[Start, bytes]:
+    def _prepare(self, owner: Owner, request: StartRequest, pipeline: PinnedPipeline, now_ms: int) -> "Prepared":
         settings = self._store.settings
         given = encode_checked(request.input, "input", settings.input_bytes_max)
         self._check_input(pipeline, given)
@@ -190,7 +219,8 @@ class Transactions:
                 field="transactionType",
             )
         webhook = encode_webhook(asked.webhook)
-        return _start_item(tx_id, owner, external_id, request_hash, pipeline, deadline, webhook, durability), state
+        item = _start_item(tx_id, owner, external_id, request_hash, pipeline, deadline, webhook, durability)
+        return Prepared(item, state)
 
     def _check_input(self, pipeline: PinnedPipeline, given: bytes) -> None:
         """Raises BadInput when it doesn't fit the pipeline's schema."""
@@ -204,6 +234,15 @@ class Transactions:
         """The txId, given itself or an externalId of this owner. Raises BadRequest, NotFound."""
         with contextlib.suppress(InvalidId):
             return parse_transaction_id(text)
+        try:
+            return await self.find_external_id(text, owner)
+        except NotFound:
+            if text.startswith("tx-"):
+                parse_transaction_id(text)  # says what is wrong with it
+            raise
+
+    async def find_external_id(self, text: str, owner: str) -> TransactionId:
+        """The transaction that this owner started with this externalId. Raises BadRequest, NotFound."""
         external_id = parse_external_id(text, self._store.settings.external_id_length_max)
         partition = self._store.partition_for_external_id(parse_owner(owner), external_id)
         async with self._store.turn() as turn:
@@ -212,37 +251,46 @@ class Transactions:
             return TransactionId(reply.value.text)
         if self._archive is not None and (found := await self._archive.find_external_id(owner, external_id)):
             return TransactionId(found)
-        if text.startswith("tx-"):
-            parse_transaction_id(text)  # says what is wrong with it
         raise NotFound(f"Owner {owner} has no transaction with the externalId {external_id!r}")
 
-    async def reply(self, tx_id: TransactionId) -> Reply:
-        """The reply as it is now. Raises NotFound."""
-        found = await self._found(tx_id, whole=False)
+    async def reply(self, tx_id: TransactionId, *, owner: str = "", is_polled: bool = False) -> Reply:
+        """The reply as it is now: anybody's, or this owner's. Raises NotFound.
+
+        `is_polled`: a poll of the owner's is about to be answered with it. If it is the end, that is recorded, and
+        cancels the webhook where the start's metadata said so.
+        """
+        found = await self._found(tx_id, replied_to=owner if is_polled else "")
+        if owner and found.fields.get("owner", b"").decode() != owner:
+            raise NotFound(f"There is no transaction {tx_id}")
         parked = b""
         if found.fields.get("phase") == b"exception":
-            parked = (await self._found(tx_id, whole=True)).parked
+            parked = (await self._found_whole(tx_id)).parked
         return reply_from(tx_id, found.fields, parked)
 
-    async def wait(self, tx_id: TransactionId, within_s: float) -> Reply:
-        """The reply, final if that comes within the time."""
-        ends_at = asyncio.get_running_loop().time() + within_s
-        pause_s = 0.005
-        task = asyncio.current_task()
-        while True:
-            reply = await self.reply(tx_id)
-            if task is not None and task.cancelling():
-                # A cancellation that came just as an answer did is swallowed on its way (Python 3.11's wait_for).
-                raise asyncio.CancelledError
-            left_s = ends_at - asyncio.get_running_loop().time()
-            if reply.status in FINAL or left_s <= 0:
-                return reply
-            await asyncio.sleep(min(pause_s, left_s))
-            pause_s = min(pause_s * 1.5, 0.25)
+    async def wait(
+        self,
+        tx_id: TransactionId,
+        within_s: float,
+        *,
+        since: int | None = None,
+        read: Read | None = None,
+        owner: str = "",
+    ) -> Reply:
+        """The reply: final, or changed since that sequence, if that comes within the time. Raises NotFound.
+
+        `read`: how it is read, if not as anybody's; `owner`: on whose account the waiting is.
+        """
+        read = read or (lambda: self.reply(tx_id))
+        if within_s <= 0:
+            return await read()
+        if self._waiting is not None:
+            return await self._waiting.until(tx_id, within_s, read, since=since, owner=owner)
+        async with listening(self._store, Waiting(self._store.settings)) as waiting:
+            return await waiting.until(tx_id, within_s, read, since=since, owner=owner)
 
     async def show(self, tx_id: TransactionId) -> Shown:
         """Everything about a transaction, as far as it can be read. Raises NotFound."""
-        found = await self._found(tx_id, whole=True)
+        found = await self._found_whole(tx_id)
         fields = found.fields
         if "phase" not in fields:
             raise NotFound(f"{tx_id} has no state; it is on the exception list: {found.parked.decode()}")
@@ -273,13 +321,22 @@ class Transactions:
 
     async def document(self, tx_id: TransactionId) -> bytes:
         """The state document as it is stored, to be edited and given to `retry`. Raises NotFound."""
-        return (await self._found(tx_id, whole=True)).fields.get("state", b"")
+        return (await self._found_whole(tx_id)).fields.get("state", b"")
 
-    async def _found(self, tx_id: TransactionId, *, whole: bool) -> Found:
+    async def _found(self, tx_id: TransactionId, *, replied_to: str = "") -> Found:
+        """What a reply needs. Raises NotFound."""
+        self._check_place(tx_id)
+        return await self._kept(tx_id, await self._read_gathered((tx_id, replied_to)))
+
+    async def _found_whole(self, tx_id: TransactionId) -> Found:
+        """Everything that is known. Raises NotFound."""
         self._check_place(tx_id)
         async with self._store.turn() as turn:
-            reply = turn.get_state([tx_id], whole=whole)
-        found = reply.value[0]
+            reply = turn.get_state([tx_id], whole=True)
+        return await self._kept(tx_id, reply.value[0])
+
+    async def _kept(self, tx_id: TransactionId, found: Found | Result) -> Found:
+        """What the store has found, or else the archive. Raises NotFound."""
         if isinstance(found, Found):
             return found
         if self._archive is not None:
@@ -289,6 +346,18 @@ class Transactions:
         if found.code == "EVICTED":
             raise no_archive(tx_id)
         raise NotFound(f"There is no transaction {tx_id}")
+
+    async def _read_all(self, wanted: Sequence[tuple[TransactionId, str]]) -> list[Found | Result]:
+        """What a reply needs of each; with an owner, a poll of that owner's is about to be answered."""
+        async with self._store.turn() as turn:
+            replies = [
+                (places, turn.get_state([wanted[place][0] for place in places], replied_to=owner))
+                for owner, places in _by_owner(wanted).items()
+            ]
+        found: dict[int, Found | Result] = {}
+        for places, reply in replies:
+            found.update(zip(places, reply.value, strict=True))
+        return [found[place] for place in range(len(wanted))]
 
     def _check_place(self, tx_id: TransactionId) -> None:
         """Raises NotFound for an id of a partition that this store hasn't."""
@@ -495,8 +564,36 @@ def _start_item(
     )
 
 
+def _first_reply(item: Start, now_ms: int) -> Reply:
+    """What the reply is at the start, as reading it would tell."""
+    return Reply(
+        tx_id=item.tx_id,
+        owner=item.owner,
+        external_id=item.external_id or None,
+        transaction_type=item.type,
+        pipeline_version=item.pipeline_version,
+        status=Status.QUEUED,
+        progress_report=NULL,
+        transaction_output=NULL,
+        note=None,
+        start_time=iso(now_ms),
+        last_updated=iso(now_ms),
+        completion_time=None,
+        sequence=now_ms,
+    )
+
+
+def _by_owner(wanted: Sequence[tuple[TransactionId, str]]) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = {}
+    for place, (_, owner) in enumerate(wanted):
+        places.setdefault(owner, []).append(place)
+    return places
+
+
 def _started(item: Start, result: Result) -> Started | Conflict | StoreFull:
-    if result.code in ("OK", "ALREADY"):
+    if result.code == "OK":
+        return Started(TransactionId(item.tx_id), reply=_first_reply(item, int(result.detail[0])))
+    if result.code == "ALREADY":
         return Started(TransactionId(item.tx_id))
     if result.code == "DUPLICATE":
         return Started(TransactionId(result.text), is_replay=True)

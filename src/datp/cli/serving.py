@@ -97,6 +97,8 @@ class Front:
 
     async def stop(self) -> None:
         """What was asked has been answered; then nothing listens any more."""
+        if self._api is not None:
+            self._api.answer_waiters()
         await self._server.stop()
         if self._api is not None:
             await self._api.close()

@@ -37,6 +37,10 @@ RESENDS_MAX: Final = 5
 """How often a call that was not executed is sent again, within one turn."""
 
 
+KEPT_FREE: Final = 16
+"""Connections for those who wait for bells and notices. Calls that find no other wait for one: the client library would
+refuse them."""
+
 READING: Final = frozenset(
     {
         *("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HMGET", "HSTRLEN", "LPOS", "LRANGE", "PTTL"),
@@ -69,6 +73,7 @@ class Connection:
         self._url = url
         self._timeout_s = timeout_ms / 1000
         self._connections_max = connections_max
+        self._room = asyncio.Semaphore(connections_max - KEPT_FREE)
         self._tags: tuple[str, ...] = ()
         self._meta_keys: tuple[str, ...] = ()
         self._clients: dict[tuple[str, int] | None, Redis] = {}
@@ -140,6 +145,22 @@ class Connection:
         heard = [result for result in results if isinstance(result, str)]
         return heard[0] if heard else None
 
+    async def subscribe(self, channels: Sequence[str]) -> "Notices":
+        """What is published on these channels, of which each partition has one, from now on."""
+        if any(self._shard_of):
+            await self._discover()  # another server may serve them now
+        by_shard: dict[tuple[str, int] | None, list[str]] = {}
+        for shard, channel in zip(self._shard_of, channels, strict=True):
+            by_shard.setdefault(shard, []).append(channel)
+        notices = Notices()
+        try:
+            for shard, names in by_shard.items():
+                await notices.subscribe(self._client(shard).connection_pool, names)
+        except BaseException:
+            await notices.close()
+            raise
+        return notices
+
     async def read(self, partition: int, commands: Sequence[tuple[Any, ...]], *, at_once: bool = False) -> list[Any]:
         """What these commands answer, in one round trip; with `at_once`, all at one moment. Only reading ones.
 
@@ -208,13 +229,19 @@ class Connection:
         return again
 
     async def _pop(self, shard: tuple[str, int] | None, keys: Sequence[str], timeout_s: float) -> str | None:
-        async with self._use(shard) as client:
+        async with self._use_now(shard) as client:
             heard: Any = await client.blpop(list(keys), timeout=timeout_s)
         return heard[0].decode() if heard else None
 
     @contextlib.asynccontextmanager
     async def _use(self, shard: tuple[str, int] | None) -> AsyncIterator[Redis]:
-        """The client of a shard; what it raises is raised as one of ours."""
+        """The client of a shard, when a connection is free; what it raises is raised as one of ours."""
+        async with self._room, self._use_now(shard) as client:
+            yield client
+
+    @contextlib.asynccontextmanager
+    async def _use_now(self, shard: tuple[str, int] | None) -> AsyncIterator[Redis]:
+        """The same, for one of those connections that are kept free."""
         client = self._client(shard)
         try:
             with _our_errors():
@@ -288,6 +315,79 @@ class Connection:
             return _primaries(rows)
         assert problem is not None
         raise problem
+
+
+class Notices:
+    """Subscriptions, one connection to each server that serves any of the channels.
+
+    By hand, and not by the client library's own: that one connects again by itself and says nothing, and whoever waits
+    must look again when something may have been missed.
+    """
+
+    SILENCE_MAX_S: Final = 5.0
+    """A server that is silent for so long is asked whether it is there, and once more is lost."""
+
+    def __init__(self) -> None:
+        self._heard: asyncio.Queue[str | StoreError | None] = asyncio.Queue()
+        self._readers: list[asyncio.Task[None]] = []
+        self._connections: list[Any] = []
+
+    async def subscribe(self, pool: Any, channels: Sequence[str]) -> None:
+        """What is published on these channels is heard, from now on. Raises StoreError."""
+        connection = pool.make_connection()
+        self._connections.append(connection)
+        with _our_errors():
+            await connection.connect()
+            for channel in channels:
+                await connection.send_command("SSUBSCRIBE", channel)
+            confirmed = 0
+            while confirmed < len(channels):
+                answer = await connection.read_response()
+                confirmed += answer[0] == b"ssubscribe"
+                self._take(answer)
+        self._readers.append(asyncio.create_task(self._read(connection), name="notices"))
+
+    async def next(self) -> str | None:
+        """What was published next; None when it was given up. Raises StoreError when something may be missed."""
+        heard = await self._heard.get()
+        if isinstance(heard, StoreError):
+            raise heard
+        return heard
+
+    def give_up(self) -> None:
+        """Whoever waits for the next waits no more."""
+        self._heard.put_nowait(None)
+
+    async def close(self) -> None:
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+        for connection in self._connections:
+            await connection.disconnect(nowait=True)
+
+    async def _read(self, connection: Any) -> None:
+        is_asked = False
+        try:
+            with _our_errors():
+                while True:
+                    answer = await connection.read_response(timeout=self.SILENCE_MAX_S, disconnect_on_error=False)
+                    if answer is not None:
+                        is_asked = False
+                        self._take(answer)
+                    elif is_asked:
+                        raise StoreUnreachable("The store publishes nothing any more: it is silent")
+                    else:
+                        await connection.send_command("PING")
+                        is_asked = True
+        except StoreError as error:
+            self._heard.put_nowait(error)
+
+    def _take(self, answer: Any) -> None:
+        kind = answer[0]
+        if kind == b"smessage":
+            self._heard.put_nowait(answer[2].decode())
+        elif kind == b"sunsubscribe":
+            self._heard.put_nowait(StoreUnreachable("another server serves these partitions now"))
 
 
 def _primaries(rows: Any) -> list[tuple[int, int, tuple[str, int]]]:

@@ -20,8 +20,8 @@ import msgspec
 
 from datp.clock import Clock, FollowingClock
 from datp.errors import StartRefused, StoreError, StoreLost
-from datp.hotstore.connection import Connection, RawCall
-from datp.hotstore.keys import tags
+from datp.hotstore.connection import Connection, Notices, RawCall
+from datp.hotstore.keys import key, tags
 from datp.hotstore.scripts import scripts
 from datp.model.ids import partition_for, partition_of
 from datp.settings import Settings
@@ -428,6 +428,10 @@ class Store:
         keys = [f"bellL:{tag}:{name}" for tag in self.tags for name in names]
         return await self.connection.pop_first(keys, timeout_s)
 
+    async def notices(self) -> Notices:
+        """What is published of changes, from now on: hints, `<tx_id> <status> <sequence>`, a line each."""
+        return await self.connection.subscribe([key("notify", tag) for tag in self.tags])
+
     async def _open_partition(self, partition: int, identity: str, held: bool) -> str:
         turn = self.turn()
         reply = turn.open_store(partition, identity, "held" if held else "")
@@ -527,10 +531,10 @@ class Turn:
         return self._spread("end_parked", items)
 
     def get_state(
-        self, tx_ids: Sequence[str], *, whole: bool = False, mark_replied: bool = False
+        self, tx_ids: Sequence[str], *, whole: bool = False, replied_to: str = ""
     ) -> Reply[list[Found | Result]]:
-        """Each found one's fields, or the refusal."""
-        given = {"whole": int(whole), "mark_replied": int(mark_replied)}
+        """Each found one's fields, or the refusal; `replied_to`: the owner to whom a poll is about to reply."""
+        given = {"whole": int(whole), "replied_to": replied_to}
         calls, places = self._by_partition("get_state", [(tx_id,) for tx_id in tx_ids], (), given)
         return Reply(calls, lambda replies: _in_order(replies, places, _found))
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -48,8 +50,8 @@ def reply_from(tx_id: str, fields: Mapping[str, bytes], parked: bytes = b"") -> 
         pipeline_version=_text(fields, "pipeline_version"),
         status=Status.RUNNING if undoing else status,
         undoing=undoing,
-        progress_report=msgspec.Raw(fields.get("progress") or b"null"),
-        transaction_output=msgspec.Raw(fields.get("output") or b"null"),
+        progress_report=_raw(fields.get("progress")),
+        transaction_output=_raw(fields.get("output")),
         note=note or None,
         start_time=iso(int(fields.get("started_at") or 0)),
         last_updated=iso(sequence),
@@ -57,6 +59,8 @@ def reply_from(tx_id: str, fields: Mapping[str, bytes], parked: bytes = b"") -> 
         sequence=sequence,
     )
 
+
+NULL: Final = msgspec.Raw(b"null")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -66,9 +70,14 @@ def encode_reply(reply: Reply) -> bytes:
     return _encode(reply)
 
 
+@lru_cache(maxsize=256)
 def iso(ms: int) -> str:
     """The time as clients read it: 2026-11-18T10:00:00.000Z."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _raw(stored: bytes | None) -> msgspec.Raw:
+    return msgspec.Raw(stored) if stored else NULL
 
 
 def _text(fields: Mapping[str, bytes], name: str) -> str:

@@ -12,6 +12,8 @@ from datp.clock import Clock, FollowingClock
 from datp.definitions import Definitions
 from datp.errors import BadDefinition, StartRefused
 from datp.hotstore.store import Store
+from datp.longpoll.listener import Listener, SlowLook
+from datp.longpoll.waiting import Waiting
 from datp.service import Service
 from datp.settings import Settings, with_group
 
@@ -27,13 +29,14 @@ class Api:
         self.settings = settings
         self.clock = clock or FollowingClock()
         self.store = Store(url or settings.store_url, settings, self.clock)
-        self.definitions = Definitions(self.store)
         self.archive = Archive(self.store, Database(settings.database_url, settings)) if settings.database_url else None
-        self.transactions = Transactions(self.store, self.definitions, self.archive)
+        self.definitions = Definitions(self.store, self.archive.database if self.archive else None)
+        self.waiting = Waiting(settings)
+        self.transactions = Transactions(self.store, self.definitions, self.archive, self.waiting)
         keyring = Keyring(self.archive.database) if self.archive else None
         self.access = Access(keyring, settings, self.clock, without_key=without_key)
         self.is_without_keys = without_key is not None
-        self.load = Load(settings)
+        self.load = Load(settings, self.waiting)
         self._services: list[Service] = []
 
     async def open(self) -> None:
@@ -43,9 +46,15 @@ class Api:
             await self.archive.open()
         await self.definitions.reload()
         self._take_over_settings()
-        self._services = [_Refreshed(self)]
+        listener = Listener(self.store, self.waiting)
+        self._services = [_Refreshed(self), listener, SlowLook(self.store, self.waiting)]
         for service in self._services:
             service.start()
+        await listener.ready.wait()
+
+    def answer_waiters(self) -> None:
+        """Whoever waits is answered with what there is; nobody waits any more."""
+        self.waiting.close()
 
     async def close(self) -> None:
         """Nothing is connected any more."""
@@ -66,7 +75,8 @@ class Api:
         except (BadDefinition, StartRefused) as error:
             log.error("the settings of group %s are left as they were: %s", self.settings.node_group, error)
             return
-        self.settings = self.store.settings = self.access.settings = self.load.settings = changed
+        self.settings = self.store.settings = self.access.settings = changed
+        self.load.settings = self.waiting.settings = changed
 
 
 class _Refreshed(Service):

@@ -13,8 +13,8 @@ import msgspec
 from datp.api.http.door import Door
 from datp.api.http.load import Load
 from datp.api.http.problem import refusal
-from datp.api.http.reading import decode_body, read_body, read_headers, read_path, read_query
-from datp.api.http.routes import Answer, Call, Route, Stream
+from datp.api.http.reading import decode_body, is_without_body, read_body, read_headers, read_path, read_query
+from datp.api.http.routes import Answer, Call, CallerGone, Route, Stream
 from datp.errors import DatpError, MethodNotAllowed, NotFound
 from datp.model.values import shown
 
@@ -123,6 +123,8 @@ class _Endpoint:
             answer = await self._route.handler(call, **said)
         except DatpError as error:
             answer = refusal(error)
+        except CallerGone:
+            return
         except Exception as error:
             log.exception("%s %s failed", scope["method"], scope["path"])
             answer = refusal(DatpError(f"This should not have happened: {type(error).__name__}; the log says more"))
@@ -149,9 +151,8 @@ class _Endpoint:
             said["query"] = read_query(parameters["query"], scope["query_string"])
         if "headers" in parameters:
             said["headers"] = read_headers(parameters["headers"], headers)
-        if self._decoder is not None:
-            most = route.body_bytes_max or app.load.settings.http_body_bytes_max
-            said["body"] = decode_body(self._decoder, await read_body(headers, receive, most))
+        if self._decoder is not None and not (route.has_optional_body and is_without_body(headers)):
+            said["body"] = decode_body(self._decoder, await read_body(headers, receive, app.load.settings, route))
         else:
             await receive()  # the end of the request, so that the next message is that the caller has gone
         return Call(caller, receive), said  # type: ignore[arg-type]  # only handlers of open routes have no caller

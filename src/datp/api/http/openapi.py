@@ -95,7 +95,10 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
         operation["x-role"] = str(route.role)
     if "body" in route.parameters:
         schema = schema_of[repr(route.parameters["body"])]
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = {
+            "required": not route.has_optional_body,
+            "content": {"application/json": {"schema": schema}},
+        }
     return operation
 
 

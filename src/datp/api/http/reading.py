@@ -10,9 +10,10 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from datp.api.http.routes import Words
+from datp.api.http.routes import Route, Words
 from datp.errors import BadJson, BadRequest, TooLarge, UnsupportedMedia
 from datp.model.values import NESTING_MAX, printable, shown
+from datp.settings import Settings
 
 W = TypeVar("W", bound=Words)
 
@@ -42,12 +43,17 @@ _NUMBER = {int: re.compile(r"-?[0-9]{1,18}"), float: re.compile(r"-?[0-9]{1,15}(
 
 
 async def read_body(
-    headers: Mapping[bytes, bytes], receive: Callable[[], Awaitable[Mapping[str, Any]]], most: int
+    headers: Mapping[bytes, bytes],
+    receive: Callable[[], Awaitable[Mapping[str, Any]]],
+    settings: Settings,
+    route: Route,
 ) -> bytes:
     """The whole body. Raises TooLarge, UnsupportedMedia."""
+    limit = route.body_bytes_max
+    most: int = getattr(settings, limit)
     length = headers.get(b"content-length", b"0")
     if len(length) > 12 or (length.isdigit() and int(length) > most):
-        raise _too_large(most)
+        raise _too_large(limit, most)
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if media_type != b"application/json":
         raise UnsupportedMedia(
@@ -63,17 +69,22 @@ async def read_body(
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
             if size > most:
-                raise _too_large(most)
+                raise _too_large(limit, most)
         body = b"".join(pieces)
     if len(body) > most:
-        raise _too_large(most)
+        raise _too_large(limit, most)
     if message["type"] == "http.disconnect":
         raise BadJson("The body ended in its middle")
     return body
 
 
-def _too_large(most: int) -> TooLarge:
-    return TooLarge(f"The body is larger than http_body_bytes_max ({most} bytes) allows")
+def is_without_body(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the request says that it has none."""
+    return b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0"
+
+
+def _too_large(limit: str, most: int) -> TooLarge:
+    return TooLarge(f"The body is larger than {limit} ({most} bytes) allows")
 
 
 def decode_body(decoder: msgspec.json.Decoder[Any], body: bytes, at: str = "") -> Any:

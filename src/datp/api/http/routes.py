@@ -33,6 +33,10 @@ class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     refused."""
 
 
+class CallerGone(Exception):
+    """Nobody is left to be answered."""
+
+
 class Answer(Generic[T]):
     """What is answered: a document, or its bytes where they have been made already."""
 
@@ -104,8 +108,8 @@ class Route:
     media_type: bytes = JSON
     is_described: bool = True
     """Whether it is told in OpenAPI."""
-    body_bytes_max: int | None = None
-    """None: as the setting `http_body_bytes_max` says."""
+    body_bytes_max: str = "http_body_bytes_max"
+    """The setting that says how large a body may be."""
 
     def __post_init__(self) -> None:
         for name in self.parameters:
@@ -131,6 +135,12 @@ class Route:
         """The handler's parameters, with their types."""
         hints = get_type_hints(self.handler, include_extras=True)
         return {name: hints[name] for name in inspect.signature(self.handler).parameters}
+
+    @cached_property
+    def has_optional_body(self) -> bool:
+        """Whether a request without a body means the handler's default."""
+        signature = inspect.signature(self.handler).parameters
+        return "body" in signature and signature["body"].default is not inspect.Parameter.empty
 
     @cached_property
     def reply(self) -> Any:

@@ -20,7 +20,7 @@ writes
   webhooks
 args
   state_ttl_ms   how long a final, archived state stays after it was read
-  mark_replied   1: a poll is about to reply; notified_at is set, and the webhook is cancelled if that was asked for
+  replied_to     the owner to whom a poll is about to reply, or '': an end sets notified_at, and cancels the webhook if asked
   whole          1: with the document, switches and places; 0: what a reply needs
 items
   tx_id
@@ -48,7 +48,8 @@ end
 
 return each(function(item)
   local tx_id = read_item(item)
-  local phase, untold, webhook = unpack(redis.call('HMGET', state_key(tx_id), 'phase', 'untold', 'webhook'))
+  local phase, untold, webhook, owner =
+    unpack(redis.call('HMGET', state_key(tx_id), 'phase', 'untold', 'webhook', 'owner'))
   if not phase then
     local version = redis.call('HGET', evicted_key, tx_id)
     if version then return refuse('EVICTED', version) end
@@ -59,7 +60,7 @@ return each(function(item)
   if phase == 'complete' and redis.call('PTTL', state_key(tx_id)) >= 0 then
     redis.call('PEXPIRE', state_key(tx_id), state_ttl_ms)
   end
-  if mark_replied == 1 and phase == 'complete' and not has(untold) then
+  if replied_to ~= '' and replied_to == owner and phase == 'complete' and not has(untold) then
     redis.call('HSETNX', state_key(tx_id), 'notified_at', now)
     if webhook and webhook ~= '' and cjson.decode(webhook).pollCancels then
       if redis.call('DEL', webhook_key(tx_id), webhook_chain_key(tx_id)) > 0 then mark_told(tx_id, true) end
