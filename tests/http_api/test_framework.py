@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
+from http_serving import Client, header_lines, raw_request, served
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serving import Client, header_lines, raw_request, served
 
 from datp.api.access import Caller
 from datp.api.http.app import HttpApp

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import Open, Whole
+from http_serving import Client, Said, header_lines
 from servers import Server
-from serving import Client, Said, header_lines
+from whole import Open, Whole
 from worker.support import Held, soon, until
 
 from datp.api.http.client_routes.events import COMPLETED, PROGRESS, STATUS

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from conftest import Open, Whole
+from whole import Open, Whole
 from worker.support import soon
 
 from datp.model.ids import parse_transaction_id
