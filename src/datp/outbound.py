@@ -13,12 +13,13 @@ import errno
 import socket
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from datp.errors import BadDefinition, BadRequest
+
+if TYPE_CHECKING:
+    import aiohttp  # imported where it is used: it takes 150 ms, and most commands need none of it
 
 Network = IPv4Network | IPv6Network
 
@@ -100,12 +101,13 @@ async def resolve(host: str, port: int, networks: Sequence[Network]) -> list[str
     return allowed
 
 
-def connector(networks: Sequence[Network], **options: Any) -> aiohttp.TCPConnector:
+def connector(networks: Sequence[Network], **options: Any) -> "aiohttp.TCPConnector":
     """What an aiohttp session needs in order to call only what may be called.
 
     The check stands where a socket is made for an address, so that nothing is between them: no second look at the name
     server, no redirect, no address written as a number. A proxy from the environment isn't used, unless a session asks.
     """
+    import aiohttp
 
     def make_socket(info: tuple[Any, ...]) -> socket.socket:
         family, kind, protocol, _, place = info
@@ -117,6 +119,8 @@ def connector(networks: Sequence[Network], **options: Any) -> aiohttp.TCPConnect
 
 def refusal(error: BaseException) -> AddressRefused | None:
     """The reason, if a request failed because its address may not be called."""
+    import aiohttp
+
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, AddressRefused):
         return cause

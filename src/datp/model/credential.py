@@ -14,6 +14,9 @@ from datp.errors import BadDefinition
 
 HIDDEN: Final = "***"
 
+HIDDEN_LENGTH_MIN: Final = 4
+"""A shorter text stands everywhere; hiding it would leave nothing readable."""
+
 Filled = Annotated[str, msgspec.Meta(min_length=1, max_length=16_384)]
 
 
@@ -34,7 +37,8 @@ class Credential(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_f
     def hide(self, text: str) -> str:
         """The text without anything that is secret here."""
         for secret in self.secrets():
-            text = text.replace(secret, HIDDEN)
+            if len(secret) >= HIDDEN_LENGTH_MIN:
+                text = text.replace(secret, HIDDEN)
         return text
 
     def __repr__(self) -> str:

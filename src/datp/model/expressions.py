@@ -45,7 +45,7 @@ _MAKES: Final = frozenset(
 )
 """Nodes whose values are made, and not just found."""
 
-_INT_MAX: Final = 2**63
+_INT_MAX: Final = 10**1000
 
 _encode = msgspec.json.Encoder().encode
 
@@ -92,10 +92,14 @@ class Expression:
 
     def value(self, scope: Scope) -> Any:
         """What it comes to; raises ExpressionFailed."""
+        return self.value_in(scope, scope.budget)
+
+    def value_in(self, root: Any, budget: Budget) -> Any:
+        """What it comes to over any value; raises ExpressionFailed."""
         try:
-            value = _Interpreter(scope.budget).visit(self._parsed, scope)
-            scope.budget.size_left -= _size_of_result(value)
-            if scope.budget.size_left < 0:
+            value = _Interpreter(budget).visit(self._parsed, root)
+            budget.size_left -= _size_of_result(value)
+            if budget.size_left < 0:
                 raise ExpressionFailed("makes too much, together with the others")
         except ExpressionFailed as error:
             raise ExpressionFailed(f"the expression {shown(self.text)} {error}") from None
@@ -218,7 +222,7 @@ def _size_of_result(value: Any) -> int:
             if not math.isfinite(one):
                 raise ExpressionFailed("comes to a number that JSON has no word for")
         elif isinstance(one, int):
-            if not -_INT_MAX <= one < 2 * _INT_MAX:
+            if not -_INT_MAX < one < _INT_MAX:
                 raise ExpressionFailed("comes to a number that is too large")
         elif isinstance(one, str):
             size += _length(one)

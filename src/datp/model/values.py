@@ -21,7 +21,7 @@ def encode_value(value: Any) -> bytes:
         raise ValueError("it goes round in a circle, or is nested too deep") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(printable(str(error))) from None
-    if encoded.count(b"[") + encoded.count(b"{") > NESTING_MAX and _is_too_deep(_decode(encoded)):
+    if encoded.count(b"[") + encoded.count(b"{") > NESTING_MAX and is_too_deep(_decode(encoded)):
         raise ValueError(f"it is nested more than {NESTING_MAX} deep")
     # NaN and the infinities are written as null: whoever sends a number that isn't one shall hear of it.
     if b"null" in encoded and _decode(encoded) != value and not _is_finite(msgspec.to_builtins(value)):
@@ -45,7 +45,8 @@ def printable(text: object, length_max: int = 1_000) -> str:
     return str(text)[:length_max].encode(errors="replace").decode()
 
 
-def _is_too_deep(value: Any) -> bool:
+def is_too_deep(value: Any) -> bool:
+    """Whether it is nested more than NESTING_MAX deep."""
     level = [value]
     for _ in range(NESTING_MAX + 1):
         level = [one for one in level if isinstance(one, dict | list)]

@@ -144,6 +144,15 @@ def _bare(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     return hint, ()
 
 
+def _deep_notes(hint: Any) -> Iterator[Any]:
+    """The annotations of a type, and of what it is a list or an object of."""
+    bare, notes = _bare(hint)
+    yield from notes
+    if get_origin(bare) in (list, dict):
+        for part in get_args(bare):
+            yield from _deep_notes(part)
+
+
 def _parts(bare: Any) -> Iterator[Any]:
     if get_origin(bare) in (Union, types.UnionType):
         for part in get_args(bare):
@@ -171,7 +180,7 @@ def _checked_fields(definition_type: type[Definition]) -> tuple[tuple[str, str, 
     hints = get_type_hints(definition_type, include_extras=True)
     found = []
     for field in msgspec.structs.fields(definition_type):
-        _, notes = _bare(hints[field.name])
+        notes = tuple(_deep_notes(hints[field.name]))
         kinds = {str(_extra(notes).get("kind", ""))}
         if _DURATION in notes:
             kinds.add("duration")

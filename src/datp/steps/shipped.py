@@ -3,6 +3,8 @@
 from datp.steps.library.dates import dates
 from datp.steps.library.fields_check import check_fields
 from datp.steps.library.fields_map import map_fields
+from datp.steps.library.http_call import http_call
+from datp.steps.library.mocks import mock_reply, slow, unsteady
 from datp.steps.library.pauses import delay, wait
 from datp.steps.library.replies import echo, fixed_reply, require
 from datp.steps.library.reports import log, progress, set_switch
@@ -13,10 +15,14 @@ __all__ = [
     "delay",
     "echo",
     "fixed_reply",
+    "http_call",
     "log",
     "map_fields",
+    "mock_reply",
     "progress",
     "require",
     "set_switch",
+    "slow",
+    "unsteady",
     "wait",
 ]

@@ -23,6 +23,8 @@ from datp.model.status import Status
 from datp.settings import Settings
 from datp.steps.context import Context
 from datp.steps.registry import Registry
+from datp.steps.tools import Tools
+from datp.testing.credentials import GivenCredentials
 from datp.testing.faults import Fault, Faults
 from datp.testing.step_types import LabRegistry
 from datp.worker.outgoing import Sent, add_outcomes, add_requests, answer_requests
@@ -56,6 +58,7 @@ class Driver:
         self.settings = settings
         self.clock = HeldClock()
         self.faults = Faults()
+        self.credentials = GivenCredentials()
         self.registry = LabRegistry(step_types, self.faults, self._happen)
         self.store = Store(url, settings, self.clock)
         self.definitions = Definitions(self.store)
@@ -240,6 +243,7 @@ class Driver:
                 registry=self.registry,
                 node_group=group,
                 node_id=NODE,
+                tools=Tools(self.settings, self.credentials),
             )
             bench.chance = lambda: 0.5
         return bench

@@ -22,6 +22,7 @@ import msgspec
 from datp.api.transactions import StartRequest
 from datp.errors import BadDefinition
 from datp.hotstore.invariants import broken_invariants
+from datp.model.credential import parse_credential
 from datp.model.ids import TransactionId
 from datp.model.pipeline import Duration, PipelineDefinition, duration_ms, parse_pipeline
 from datp.pipelines.check import Checked, check_together, refusal
@@ -138,6 +139,10 @@ class Lab:
         mock = self._driver.registry.mocks[step_type] = Mock(step_type, outcomes)
         self._driver.forget_prepared()
         return mock
+
+    def credential(self, name: str, kind: str, /, **values: str) -> None:
+        """Steps find this credential: `lab.credential("shop", "bearer", token="…")`. Raises BadDefinition."""
+        self._driver.credentials.given[name] = parse_credential(kind, values)
 
     def _parsed(self, where: str, document: Any) -> Checked:
         try:
