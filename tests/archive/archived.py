@@ -1,16 +1,39 @@
 """States for the tests of the archive."""
 
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from on_databases import PARTITIONS, STORE_ID
 
 from datp.archive.record import ArchivedState, archived_state
 from datp.model.ids import Partition, new_transaction_id
+from datp.settings import Settings
 
 __all__ = ["NOW_MS", "PARTITIONS", "STORE_ID", "made", "text_of", "tx_id"]
 
 NOW_MS = 1_800_000_000_000
+
+QUICK: Final = Settings(
+    partitions=2,
+    lease_ms=1_500,
+    lease_margin_ms=300,
+    sweep_interval_ms=100,
+    cancel_grace_ms=400,
+    shutdown_grace_ms=1_000,
+    idle_look_ms=200,
+    wake_interval_ms=50,
+    wake_claim_ms=400,
+    evict_after_ms=1,
+    archive_delay_ms=0,
+    archive_interval_ms=20,
+    archive_claim_ms=400,
+    archive_lock1_ms=300,
+    archive_lock2_ms=400,
+    heartbeat_ms=200,
+    definitions_look_ms=100,
+)
+"""Short intervals, so that a test takes no longer than what it is about."""
+
 
 _chance = Random(7)
 

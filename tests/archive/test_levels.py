@@ -111,6 +111,24 @@ async def test_a_journaled_end_is_told_only_when_sql_has_it(eng: Engine) -> None
     assert (await sql(eng).read_states([tx_id]))[tx_id].is_final
 
 
+async def test_a_switch_and_a_cancel_that_were_answered_survive_the_loss(eng: Engine) -> None:
+    """Nobody runs or archives: what the answer promises must not hang on that."""
+    await eng.pipeline("waits", {"step": "util/wait", "with": {"switch": "go", "timeout": "7d"}}, durability="journal")
+    worker = await eng.node(roles="worker", evict_after_ms=60_000)
+    one, two, three = await eng.start_many("waits", range(3))
+    for tx_id in (one, two, three):
+        await eng.phase(tx_id, "waiting")
+    await worker.stop()
+    assert await eng.transactions.set_switch(one, "go", True) == "WOKEN"
+    assert await eng.transactions.set_switch(two, "other", "kept") == "OK"
+    await eng.transactions.cancel(three, "not wanted")
+    await lose_everything(eng)
+    assert (await eng.transactions.show(two)).switches == {"other": "kept"}
+    await eng.node(roles="worker,wakeup,archive")
+    assert (await eng.final(one)).status == "success"
+    assert (await eng.final(three)).status == "cancelled"
+
+
 # ── snapshot and hot ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -697,6 +697,16 @@ async def read_as_sql_keeps_it(hot: Driver) -> Result:
     return Result("OK")
 
 
+@case("read_states", "OTHER")
+async def read_as_sql_keeps_it_but_of_another_level(hot: Driver) -> Result:
+    run = await hot.running(durability="snapshot")
+    async with hot.store.turn() as turn:
+        reply = turn.read_states([run.tx_id], durability="journal")
+    found = reply.value[0]
+    assert isinstance(found, Result) and found.text == "snapshot"
+    return found
+
+
 @case("read_states", "NO_STATE")
 async def read_as_sql_keeps_it_but_gone(hot: Driver) -> Result:
     found = await _read_state(hot, hot.new_id())

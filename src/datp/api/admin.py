@@ -21,6 +21,7 @@ class LiveNode(msgspec.Struct, rename="camel"):
     node_id: str
     node_group: str
     roles: list[str] = []
+    has_database: bool = False
     workers: int = 0
     busy: int = 0
     paused: bool = False

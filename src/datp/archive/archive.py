@@ -12,6 +12,9 @@ from datp.hotstore.store import Archivable, Found, Reply, Result, Store, Turn
 TOUCH_TRIES: Final = 5
 """How often one that is evicted between a call and the next is brought back again."""
 
+DONE: Final = ("OK", "WOKEN", "SAME", "ASKED", "ALREADY", "TIMEOUT")
+"""What a touch comes to that did something, now or before."""
+
 
 class Archive:
     """A store and the database that it is archived in."""
@@ -54,22 +57,39 @@ class Archive:
         return result
 
     async def journal(self, tx_ids: Sequence[str]) -> None:
-        """SQL holds these, as they are now. Raises DatabaseError: then that is not known."""
+        """SQL holds those of these that have durability journal, as they are now.
+
+        Raises DatabaseError: then that is not known.
+        """
         async with self._store.turn() as turn:
-            reply = turn.read_states(tx_ids)
+            reply = turn.read_states(tx_ids, durability="journal")
         states = [
             archived_state(found.tx_id, found.version, found.fields, found.switches, found.join, is_owed=found.is_owed)
             for found in reply.value
             # One that has left memory was archived before, and so was one whose end has been told.
             if isinstance(found, Archivable) and (found.fields["phase"] != b"complete" or found.fields.get("untold"))
         ]
-        await self.database.write_states(states)
+        if states:
+            await self.database.write_states(states)
 
 
 async def touch(
     store: Store, archive: Archive | None, wanted: Wanted, call: Callable[[Turn], Reply[list[Result]]]
 ) -> Result:
-    """What the ordinary call comes to; one that has left memory is brought back for it. Raises Conflict."""
+    """What the ordinary call comes to; one that has left memory is brought back for it.
+
+    With durability journal SQL has it too when this returns; also where nothing changed, for the call before may have
+    been cut off. Raises Conflict, StoreError, DatabaseError.
+    """
+    result = await _touch(store, archive, wanted, call)
+    if archive is not None and result.code in DONE:
+        await archive.journal([wanted.tx_id])
+    return result
+
+
+async def _touch(
+    store: Store, archive: Archive | None, wanted: Wanted, call: Callable[[Turn], Reply[list[Result]]]
+) -> Result:
     for _ in range(TOUCH_TRIES):
         async with store.turn() as turn:
             reply = call(turn)

@@ -110,6 +110,12 @@ class Database:
         applied = [one.version for one in await migrate.status(self.driver) if one.applied_at is not None]
         return {**dict(zip(names, row, strict=True)), "schema": max(applied, default=0)}
 
+    async def now_ms(self) -> int:
+        """The server's time."""
+        async with self.driver.reading() as connection:
+            ((now_ms,),) = await connection.rows(self._queries["server_time"])
+        return int(now_ms)
+
     # ── which store ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def register_store(self, store_id: str, epoch: int, partitions: int) -> None:

@@ -18,6 +18,7 @@ from datp.cli import (
     audit,
     bulk,
     dev,
+    doctor,
     events,
     groups,
     key,
@@ -75,6 +76,7 @@ app.add_typer(key.app, name="key", rich_help_panel=OPERATE)
 app.add_typer(events.app, name="events", rich_help_panel=OPERATE)
 app.add_typer(retention.app, name="retention", rich_help_panel=OPERATE)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)
+app.command("doctor", rich_help_panel=OPERATE)(doctor.doctor)
 app.command("rebuild", rich_help_panel=OPERATE)(rebuild.rebuild)
 app.command("invariants", rich_help_panel=OPERATE)(store.invariants)
 

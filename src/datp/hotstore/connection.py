@@ -44,10 +44,10 @@ refuse them."""
 READING: Final = frozenset(
     {
         *("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HMGET", "HSTRLEN", "LPOS", "LRANGE", "PTTL"),
-        *("SCAN", "SISMEMBER", "SMEMBERS", "ZRANGE", "ZSCORE"),
+        *("SCAN", "SISMEMBER", "SMEMBERS", "TIME", "ZRANGE", "ZSCORE"),
     }
 )
-"""Commands that the checker of invariants may send."""
+"""Commands that the checker of invariants and the doctor may send."""
 
 
 TRANSIENT: Final = ("BUSY ", "LOADING ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ", "READONLY ", "CLUSTERDOWN ")
@@ -173,6 +173,12 @@ class Connection:
                 pipe.execute_command(*command)
             answers: list[Any] = await pipe.execute(raise_on_error=False)
         return answers
+
+    async def configuration(self, names: Sequence[str], partition: int = 0) -> dict[str, str]:
+        """How the server of a partition is configured. Raises StoreError where it doesn't tell."""
+        with _our_errors():
+            answer = await self._client(self._shard_of[partition]).config_get(*names)
+        return {str(name): str(value) for name, value in answer.items()}
 
     async def info(self, section: str, partition: int = 0) -> dict[str, Any]:
         """What the server of a partition says of itself."""

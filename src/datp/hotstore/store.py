@@ -538,9 +538,10 @@ class Turn:
         calls, places = self._by_partition("get_state", [(tx_id,) for tx_id in tx_ids], (), given)
         return Reply(calls, lambda replies: _in_order(replies, places, _found))
 
-    def read_states(self, tx_ids: Sequence[str]) -> Reply[list[Archivable | Result]]:
+    def read_states(self, tx_ids: Sequence[str], *, durability: str = "") -> Reply[list[Archivable | Result]]:
         """Each state as it is to be written to SQL, or the refusal."""
-        calls, places = self._by_partition("read_states", [(tx_id,) for tx_id in tx_ids], (), {})
+        given = {"durability": durability}
+        calls, places = self._by_partition("read_states", [(tx_id,) for tx_id in tx_ids], (), given)
 
         def decode(replies: list[Any]) -> list[Archivable | Result]:
             rows = _in_order(replies, places, lambda row: row)

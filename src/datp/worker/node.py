@@ -327,6 +327,7 @@ class Node:
                 for t in self.registry
             ],
             "roles": list(self.roles),
+            "hasDatabase": self.archive is not None,
             "workers": self.slots.count,
             "busy": self.slots.busy,
             "paused": self.taker.paused or self.taker.draining,
