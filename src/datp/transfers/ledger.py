@@ -19,6 +19,7 @@ from datp.archive.database import Database
 from datp.archive.drivers import Connection
 from datp.archive.queries import queries
 from datp.errors import BadRequest, DatpError, NotFound, TransferRefused
+from datp.model.metadata import check_webhook_url
 from datp.model.reply import iso
 from datp.model.values import printable, shown
 from datp.transfers.money import format_amount, parse_amount, parse_currency
@@ -41,6 +42,9 @@ PACKAGE: Final = "datp.transfers"
 FIRST: Final = 2**62
 """Where a list that begins with the newest begins."""
 
+WEBHOOK_LENGTH_MAX: Final = 2_000
+"""As long as the column."""
+
 _S = TransferState
 
 
@@ -49,6 +53,22 @@ class Prepared(msgspec.Struct, frozen=True):
 
     transfer: Transfer
     is_replay: bool = False
+
+
+class OwedDelivery(msgspec.Struct, frozen=True):
+    """A webhook to a party."""
+
+    about: str
+    """Whose delivery it is: with the version it is the webhook-id."""
+    version: int
+    owner: str
+    url: str
+    kind: str
+    body: bytes
+
+    @property
+    def id(self) -> str:
+        return f"{self.about}-{self.version}"
 
 
 class OwedEvent(msgspec.Struct, frozen=True):
@@ -256,10 +276,23 @@ class Ledger:
             }
         return [(event, transfers[event.transfer]) for event in events]
 
-    async def told(self, ids: Sequence[int]) -> None:
-        """Everybody was told of these."""
+    async def told(self, ids: Sequence[int], owed: Sequence[OwedDelivery] = ()) -> None:
+        """Switches were set for these; and the parties' webhooks are owed, each once, in the same SQL transaction."""
         async with self._driver.writing() as connection:
-            await connection.run(self._queries["told_events"], ids=list(ids), now=await self._now(connection))
+            now = await self._now(connection)
+            for one in owed:
+                await connection.run(self._queries["owe_delivery"], id=one.id, **msgspec.structs.asdict(one), now=now)
+            await connection.run(self._queries["told_events"], ids=list(ids), now=now)
+
+    async def webhooks_of(self, owner: str, names: Sequence[str]) -> dict[str, str]:
+        """Where these participants are told, of those that have such a place."""
+        found: dict[str, str] = {}
+        async with self._driver.reading() as connection:
+            for name in names:
+                for _, webhook, _ in await connection.rows(self._queries["find_participant"], owner=owner, name=name):
+                    if webhook:
+                        found[name] = webhook
+        return found
 
     async def events(self, kind: str, owner: str = "", before: int = FIRST, count: int = 100) -> list[TransferEvent]:
         """The next events of a kind, the newest first; of all owners for ''."""
@@ -352,6 +385,8 @@ class Ledger:
     async def save_participant(self, owner: str, name: str, webhook: str = "") -> None:
         """The participant is known; what concerns it is told to this webhook ('' for none). Raises BadRequest."""
         parse_participant(name, "name")
+        if webhook:
+            check_webhook_url(webhook, WEBHOOK_LENGTH_MAX, "webhook")
         async with self._driver.writing() as connection:
             now = await self._now(connection)
             await connection.run(self._queries["save_participant"], owner=owner, name=name, webhook=webhook, now=now)

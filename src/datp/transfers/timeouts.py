@@ -7,6 +7,7 @@ what another holds. What is to be told stands in SQL until it was: a crash delay
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 
 from datp.archive.archive import Archive, touch
 from datp.archive.restore import Wanted
@@ -16,8 +17,9 @@ from datp.model.switches import encode_switch
 from datp.service import RoleService
 from datp.settings import Settings
 from datp.transfers.follower import Follower, Source
-from datp.transfers.ledger import Ledger, OwedEvent
+from datp.transfers.ledger import Ledger, OwedDelivery, OwedEvent
 from datp.transfers.state import SHOWN_AS
+from datp.transfers.telling import deliveries
 from datp.transfers.transfer import Transfer
 
 log = logging.getLogger(__name__)
@@ -72,10 +74,20 @@ class TransferTeller(RoleService):
                     await self._set_switch(event, transfer)
 
             await asyncio.gather(*(tell(event, transfer) for event, transfer in owed))
-            await self._ledger.told([event.id for event, _ in owed])
+            await self._ledger.told([event.id for event, _ in owed], await self._deliveries(owed))
         if len(owed) < TOLD_AT_ONCE and not self.stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._awake.wait(), self.settings.transfer_look_ms / 1000)
+
+    async def _deliveries(self, owed: Sequence[tuple[OwedEvent, Transfer]]) -> list[OwedDelivery]:
+        """The webhooks of the parties."""
+        parties: dict[str, set[str]] = {}
+        for _, transfer in owed:
+            parties.setdefault(transfer.owner, set()).update((transfer.payer, transfer.payee))
+        webhooks = {
+            owner: await self._ledger.webhooks_of(owner, sorted(names)) for owner, names in sorted(parties.items())
+        }
+        return [one for event, transfer in owed for one in deliveries(event, transfer, webhooks[transfer.owner])]
 
     async def _set_switch(self, event: OwedEvent, transfer: Transfer) -> None:
         """The transaction that waits for the transfer knows how it ended; the same again changes nothing."""
