@@ -77,6 +77,12 @@ class DatpProcess:
             self.send(signal.SIGTERM)
         return self.ended()
 
+    def send_interrupt(self) -> int:
+        """Ctrl-C; its exit code."""
+        if self._process.poll() is None:
+            self.send(signal.SIGINT)
+        return self.ended()
+
     def kill(self) -> int:
         """Ended without a word, as a crash would."""
         self.send(signal.SIGKILL)

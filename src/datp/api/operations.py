@@ -26,11 +26,12 @@ from datp.archive.search import SearchFilter
 from datp.definitions import Definitions
 from datp.errors import BadRequest, Conflict, DatabaseError, DatabaseRefused, DatpError
 from datp.hotstore.store import Result, Store
-from datp.model.ids import TransactionId
+from datp.model.ids import TransactionId, parse_owner
 from datp.model.metadata import NEEDS_WEBHOOK
 from datp.model.operator_event import EventCode, OperatorEvent
 from datp.model.pipeline import PipelineDefinition
 from datp.model.status import FINAL
+from datp.webhooks.desk import ShownKey, WebhookDesk
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class Operations:
         self._database = archive.database if archive is not None else None
         self._log = AuditLog(archive.database) if archive is not None else None
         self._events = events
+        self.webhooks = WebhookDesk(store, archive)
 
     # ── transactions ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -313,6 +315,27 @@ class Operations:
         before = (await self._definitions.pipelines()).get(name)
         await self._definitions.activate(name, version)
         await self._write(act, "pipeline.activate", name, {"activeVersion": before}, {"activeVersion": version})
+
+    # ── webhooks ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def resend_webhook(self, act: Act, id_: str) -> str:
+        """An end is told again. Raises NotFound, Conflict, DatabaseError, StoreError."""
+        result = await self.webhooks.resend(id_)
+        await self._write(act, "webhook.resend", id_, None, result)
+        return result
+
+    async def resume_webhook_url(self, act: Act, url: str) -> bool:
+        """Nothing is held against the URL any more; whether it was paused or stopped. Raises BadRequest, StoreError."""
+        was_closed = await self.webhooks.resume(url)
+        await self._write(act, "webhook.resume", url, None, was_closed)
+        return was_closed
+
+    async def rotate_webhook_key(self, act: Act, owner: str, scheme: str, grace_ms: int) -> ShownKey:
+        """A new key signs for the owner. Raises BadRequest, DatabaseError."""
+        key = await self.webhooks.rotate(parse_owner(owner), scheme, grace_ms=grace_ms)
+        # The log says that there is a key, and not which.
+        await self._write(act, "webhook-key.rotate", owner, None, {"id": key.id, "scheme": key.scheme})
+        return key
 
     # ── keys, operator events ────────────────────────────────────────────────────────────────────────────────
 

@@ -22,6 +22,7 @@ from datp.cli import (
     events,
     groups,
     key,
+    listen,
     migrate,
     node,
     nodes,
@@ -33,6 +34,7 @@ from datp.cli import (
     store,
     transactions,
     transfers,
+    webhooks,
 )
 from datp.cli.output import complain, show_version
 from datp.errors import BadRequest, DatpError
@@ -74,6 +76,8 @@ app.add_typer(store.app, name="store", rich_help_panel=OPERATE)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=OPERATE)
 app.add_typer(key.app, name="key", rich_help_panel=OPERATE)
 app.add_typer(events.app, name="events", rich_help_panel=OPERATE)
+app.add_typer(webhooks.app, name="webhooks", rich_help_panel=OPERATE)
+app.command("listen", rich_help_panel=START)(listen.listen)
 app.add_typer(retention.app, name="retention", rich_help_panel=OPERATE)
 app.command("audit", rich_help_panel=OPERATE)(audit.audit)
 app.command("doctor", rich_help_panel=OPERATE)(doctor.doctor)

@@ -5,6 +5,7 @@ from datp.api.http.client_routes.events import EventRoutes
 from datp.api.http.client_routes.transactions import TransactionRoutes
 from datp.api.http.client_routes.transfers import TransferRoutes
 from datp.api.http.client_routes.types import TypeRoutes
+from datp.api.http.client_routes.webhooks import WebhookRoutes
 from datp.api.http.docs_routes import docs_routes
 from datp.api.http.openapi import openapi_route
 from datp.api.http.routes import Route
@@ -17,6 +18,7 @@ def api_routes(api: Api) -> list[Route]:
         *EventRoutes(api).routes(),
         *TypeRoutes(api).routes(),
         *TransferRoutes(api).routes(),
+        *WebhookRoutes(api).routes(),
     ]
 
 
