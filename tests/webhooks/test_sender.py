@@ -230,7 +230,7 @@ async def test_a_poll_that_was_answered_with_the_end_cancels_the_delivery(eng: E
     tx_id = await eng.start("echo", metadata={"webhook": "http://127.0.0.1:9/", "pollReplyCancelsWebhook": True})
     await eng.final(tx_id)
     async with eng.store.turn() as turn:
-        turn.get_state([tx_id], mark_replied=True)
+        turn.get_state([tx_id], replied_to="acme")
     await nothing_is_owed(eng)
 
 
