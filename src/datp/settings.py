@@ -218,6 +218,9 @@ class Settings(Limits, _Origin):
 
     # ── keeping
     external_id_period_ms: int = setting(172_800_000, "ms", "two days after the end (seed: a day or two)", live=True)
+    idempotency_period_ms: int = setting(
+        86_400_000, "ms", "a day: retries come within it; what must be known for longer has an externalId", live=True
+    )
     archive_delay_ms: int = setting(2_000, "ms", "so that notifiedTime joins the same write", live=True)
     archive_batch: int = setting(500, "states", "of one SQL transaction")
     archive_lock1_ms: int = setting(5_000, "ms", "how long an archiver is given work without asking again")

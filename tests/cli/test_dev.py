@@ -129,12 +129,20 @@ def test_dev_says_what_runs_and_what_to_try(start: Start, datp: Datp, elsewhere:
     assert process.line_with("node groups").split() == ["node", "groups", *GROUPS_SHOWN.split()]
     url = process.line_with("/readyz").rpartition(" ")[2]
     process.line_with("Try, in another terminal:")
+    curl = subprocess.run(["bash", "-c", process.line_with("curl ")], capture_output=True, text=True, timeout=20)
+    assert json.loads(curl.stdout)["transactionOutput"] == {"greeting": "Hello, Ada!"}, curl.stderr
     commands = [process.line_with("datp ").strip() for _ in range(3)]
     assert [command.split()[1] for command in commands] == ["start", "start", "switch"]
     assert all(command.endswith(f"--store '{elsewhere}/my store'") for command in commands)
     with urllib.request.urlopen(url) as answer:
         assert json.load(answer) == {"ready": True}
     assert datp("start", "hello", "--wait", "--store", "my store", "--json").json["status"] == "success"
+
+
+def test_dev_listens_nowhere_else(start: Start) -> None:
+    refused = start(DATP_HTTP_HOST="0.0.0.0")
+    assert refused.ended() == 6
+    assert "lets everybody in without a key, so it listens on 127.0.0.1" in refused.errors()
 
 
 def test_what_runs_may_finish_but_a_second_signal_waits_for_nothing(start: Start, datp: Datp, elsewhere: Path) -> None:

@@ -95,10 +95,13 @@ class Driver:
         owner: str = "acme",
         type: str = "order",
         durability: str = "hot",
+        idempotency: str = "",
     ) -> Result:
         tx_id = tx_id or self.new_id(partition)
         item = Start(
-            tx_id, owner, external_id, request_hash, type, "1", group, deadline_in_ms, webhook, durability=durability
+            *(tx_id, owner, external_id, request_hash, type, "1", group, deadline_in_ms, webhook),
+            durability=durability,
+            idempotency=idempotency,
         )
         return await self._result("enqueue", [item], [b'{"flow":[]}'])
 

@@ -156,6 +156,63 @@ async def duplicate(hot: Driver) -> Result:
     return answer
 
 
+@case("enqueue", "IDEMPOTENCY_KEY_TAKEN")
+async def idempotency_key_taken(hot: Driver) -> Result:
+    first = hot.new_id()
+    await hot.start(first, idempotency="k")
+    assert (await hot.start(idempotency="k")).text == first
+    refused = await hot.start(idempotency="k", request_hash="h2")
+    assert refused.text == first and hot.raw.pttl(hot.key("idempotent", owner="acme", idempotency="k")) > 0
+    return refused
+
+
+async def _claim(hot: Driver, tx_id: str = "tx-1", request_hash: str = "h1") -> Result:
+    async with hot.store.turn() as turn:
+        reply = turn.claim_idempotency_key(0, "acme", "k", request_hash, tx_id)
+    return reply.value
+
+
+async def _move_key(hot: Driver, claimed_for: str, tx_id: str) -> Result:
+    async with hot.store.turn() as turn:
+        reply = turn.move_idempotency_key(0, "acme", "k", "h1", claimed_for, tx_id)
+    return reply.value
+
+
+@case("claim_idempotency_key", "OK")
+async def claimed(hot: Driver) -> Result:
+    return await _claim(hot)
+
+
+@case("claim_idempotency_key", "DUPLICATE")
+async def claimed_before(hot: Driver) -> Result:
+    await _claim(hot)
+    again = await _claim(hot, "tx-2")
+    assert again.text == "tx-1"
+    return again
+
+
+@case("claim_idempotency_key", "IDEMPOTENCY_KEY_TAKEN")
+async def claimed_by_another(hot: Driver) -> Result:
+    await _claim(hot)
+    return await _claim(hot, "tx-2", "h2")
+
+
+@case("move_idempotency_key", "OK")
+async def key_moved(hot: Driver) -> Result:
+    await _claim(hot)
+    await _move_key(hot, "tx-1", "tx-2")
+    assert (await _claim(hot)).text == "tx-2"
+    answer = await _move_key(hot, "tx-2", "")
+    assert (await _claim(hot)).code == "OK"
+    return answer
+
+
+@case("move_idempotency_key", "IDEMPOTENCY_KEY_TAKEN")
+async def key_not_ours(hot: Driver) -> Result:
+    await _claim(hot)
+    return await _move_key(hot, "tx-2", "tx-3")
+
+
 @case("enqueue", "EXTERNAL_ID_TAKEN")
 async def external_id_taken(hot: Driver) -> Result:
     await hot.start(external_id="e", request_hash="h1")

@@ -4,9 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from http_serving import Said
 from whole import Open, Whole
 from worker.support import soon
 
+from datp.errors import StoreUnreachable
 from datp.model.ids import parse_transaction_id
 from datp.model.reply import encode_reply
 from datp.steps import Context, WaitForSwitch
@@ -88,6 +90,77 @@ async def test_the_same_start_again_is_a_replay_and_another_one_is_refused(ready
     )
     assert (other.status, other.code, other.body["reason"]) == (409, "conflict", "EXTERNAL_ID_TAKEN")
     assert first.body["txId"] in other.body["detail"]
+
+
+async def keyed(ready: Whole, key: str, **body: Any) -> Said:
+    body = {"transactionType": "double", "input": {"n": 2}, **body}
+    return await ready.client.post("/v1/transactions", body, headers={"Idempotency-Key": key})
+
+
+async def test_an_idempotency_key_makes_the_same_start_one(ready: Whole) -> None:
+    first = await keyed(ready, "k-1", wait=10)
+    assert (first.status, first.body["externalId"]) == (200, None), "it is never shown as an externalId"
+    again = await keyed(ready, "k-1")
+    assert (again.status, again.headers["idempotent-replay"], again.raw) == (200, "true", first.raw)
+    other = await keyed(ready, "k-1", input={"n": 3})
+    assert (other.status, other.body["reason"]) == (409, "IDEMPOTENCY_KEY_TAKEN")
+    assert (await ready.client.get("/v1/external-ids/k-1")).status == 404, "it has a name space of its own"
+    assert (await ready.start("double", input={"n": 9}, externalId="k-1")).body["txId"] != first.body["txId"]
+    theirs = await ready.other.post(
+        "/v1/transactions", {"transactionType": "double", "input": {"n": 7}}, headers={"Idempotency-Key": "k-1"}
+    )
+    assert theirs.status == 202 and "idempotent-replay" not in theirs.headers
+    said = await asyncio.gather(*(keyed(ready, "k-2") for _ in range(30)))
+    assert len({one.body["txId"] for one in said}) == 1
+
+
+async def test_a_key_and_an_external_id_lead_to_one_transaction(ready: Whole) -> None:
+    keys = [f"key-{number}" for number in range(8)]  # in several partitions
+    for place, key in enumerate(keys):
+        first = await keyed(ready, key, externalId=f"e-{place}")
+        again = await keyed(ready, key, externalId=f"e-{place}")
+        assert (again.status in (200, 202), again.headers["idempotent-replay"]) == (True, "true")
+        assert again.body["txId"] == first.body["txId"]
+    for wrong in ({"externalId": "e-1"}, {}, {"externalId": "new"}, {"externalId": "e-0", "input": {"n": 5}}):
+        said = await keyed(ready, keys[0], **wrong)
+        assert (said.status, said.body["reason"]) == (409, "IDEMPOTENCY_KEY_TAKEN"), wrong
+    assert (await ready.client.get("/v1/external-ids/new")).status == 404, "what was refused has started nothing"
+
+
+async def test_a_new_key_may_join_a_known_external_id(ready: Whole) -> None:
+    first = await ready.start("double", input={"n": 2}, externalId="known")
+    joined = await keyed(ready, "joining", externalId="known")
+    assert (joined.body["txId"], joined.headers["idempotent-replay"]) == (first.body["txId"], "true")
+    assert (await keyed(ready, "joining", externalId="known")).body["txId"] == first.body["txId"]
+
+
+async def test_a_key_whose_start_was_refused_is_free_again(ready: Whole) -> None:
+    await ready.start("double", input={"n": 2}, externalId="taken")
+    refused = await keyed(ready, "free", externalId="taken", input={"n": 3})
+    assert (refused.status, refused.body["reason"]) == (409, "EXTERNAL_ID_TAKEN")
+    assert (await keyed(ready, "free", externalId="mine")).status == 202
+
+
+async def test_a_start_that_broke_off_between_its_two_names_goes_on(ready: Whole) -> None:
+    """The process died after it had claimed the key; the client asks again."""
+    transactions = ready.api.transactions
+    gathered = transactions._start_gathered
+
+    async def dies(prepared: Any) -> Any:
+        raise StoreUnreachable("killed")
+
+    transactions._start_gathered = dies  # type: ignore[assignment]
+    assert (await keyed(ready, "cut", externalId="off")).status == 503
+    transactions._start_gathered = gathered
+    again = await keyed(ready, "cut", externalId="off", wait=10)
+    assert (again.status, again.body["status"]) == (200, "success")
+    assert (await keyed(ready, "cut", externalId="off")).body["txId"] == again.body["txId"]
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x" * 256, "\u00e4"])
+async def test_a_key_that_is_none_is_refused(ready: Whole, key: str) -> None:
+    said = await keyed(ready, key)
+    assert (said.status, said.body["field"]) == (422, "Idempotency-Key")
 
 
 async def test_many_of_the_same_start_at_once_are_one_transaction(ready: Whole) -> None:

@@ -30,6 +30,7 @@ from datp.model.ids import (
     TransactionId,
     new_transaction_id,
     parse_external_id,
+    parse_idempotency_key,
     parse_name,
     parse_owner,
     parse_transaction_id,
@@ -121,15 +122,58 @@ class Transactions:
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def start(self, owner: str, request: StartRequest) -> Started:
-        """The transaction is queued. Raises BadRequest, NotFound, Conflict, StoreError; then nothing has changed."""
+    async def start(self, owner: str, request: StartRequest, idempotency_key: str = "") -> Started:
+        """The transaction is queued. Raises BadRequest, NotFound, Conflict, StoreError; then nothing has changed.
+
+        An `idempotency_key` does what the externalId does, in a name space of its own and for a day.
+        """
         pipeline = await self._pin(request.transaction_type)
-        prepared = self._prepare(parse_owner(owner), request, pipeline, self._store.clock.now_ms())
-        started = await self._start_gathered(prepared)
+        now_ms = self._store.clock.now_ms()
+        prepared = self._prepare(parse_owner(owner), request, pipeline, now_ms, idempotency_key)
+        if idempotency_key and prepared.item.external_id:
+            started = await self._start_with_both(prepared, idempotency_key)
+        else:
+            started = await self._start_gathered(prepared)
         if prepared.item.durability == "journal":
             # Also to a repetition: the first may not have come so far.
             await self._journal_gathered(started.tx_id)
         return started
+
+    async def _start_with_both(self, prepared: "Prepared", idempotency_key: str) -> Started:
+        """Two names that live in two partitions lead to one transaction, or it is refused.
+
+        The key is claimed first, for the txId that is about to start: should this process die in between, the same
+        request again finds the claim and starts that very id.
+        """
+        item = prepared.item
+        partition = self._store.partition_for_external_id(Owner(item.owner), idempotency_key)
+        key = (partition, item.owner, idempotency_key, _hash_of([item.request_hash, item.external_id]))
+        async with self._store.turn() as turn:
+            claim = turn.claim_idempotency_key(*key, item.tx_id)
+        claimed = claim.value
+        if claimed.code == "IDEMPOTENCY_KEY_TAKEN":
+            raise _key_taken(idempotency_key, claimed.text)
+        is_ours = claimed.code == "OK"
+        tx_id = item.tx_id if is_ours else claimed.text
+        try:
+            started = await self._start_gathered(prepared._replace(item=msgspec.structs.replace(item, tx_id=tx_id)))
+        except (Conflict, StoreFull):
+            if is_ours:
+                await self._move_key(key, tx_id, "")
+            raise
+        if started.tx_id != tx_id:
+            if not is_ours:
+                raise Conflict(
+                    f"The Idempotency-Key {idempotency_key!r} belongs to {tx_id}, and the externalId"
+                    f" {item.external_id!r} to {started.tx_id}",
+                    reason="IDEMPOTENCY_KEY_TAKEN",
+                )
+            await self._move_key(key, tx_id, started.tx_id)
+        return started if is_ours else Started(started.tx_id, is_replay=True)
+
+    async def _move_key(self, key: tuple[int, str, str, str], claimed_for: str, tx_id: str) -> None:
+        async with self._store.turn() as turn:
+            turn.move_idempotency_key(*key, claimed_for, tx_id)
 
     async def start_batch(
         self, owner: str, requests: Sequence[StartRequest]
@@ -191,7 +235,14 @@ class Transactions:
             raise BadRequest(f"Pipeline {name} can't be started by clients", field="transactionType")
         return pipeline
 
-    def _prepare(self, owner: Owner, request: StartRequest, pipeline: PinnedPipeline, now_ms: int) -> "Prepared":
+    def _prepare(
+        self,
+        owner: Owner,
+        request: StartRequest,
+        pipeline: PinnedPipeline,
+        now_ms: int,
+        idempotency_key: str = "",
+    ) -> "Prepared":
         settings = self._store.settings
         given = encode_checked(request.input, "input", settings.input_bytes_max)
         self._check_input(pipeline, given)
@@ -202,13 +253,16 @@ class Transactions:
             encode_checked(request.metadata, "metadata", settings.metadata_bytes_max)
             asked = parse_metadata(request.metadata, settings.webhook_url_length_max)
         deadline = pipeline.deadline_ms if request.deadline is None else duration_ms(request.deadline, "deadline")
-        if request.external_id is None:
-            external_id, request_hash = "", ""
-            partition = Partition(self._chance.randrange(self._store.partitions))
-        else:
+        external_id, request_hash = "", ""
+        if idempotency_key:
+            parse_idempotency_key(idempotency_key, settings.idempotency_key_length_max)
+        if request.external_id is not None:
             external_id = parse_external_id(request.external_id, settings.external_id_length_max)
-            partition = Partition(self._store.partition_for_external_id(owner, external_id))
+        if unique := external_id or idempotency_key:
+            partition = Partition(self._store.partition_for_external_id(owner, unique))
             request_hash = _hash_of([pipeline.name, request.input, request.metadata, deadline])
+        else:
+            partition = Partition(self._chance.randrange(self._store.partitions))
         tx_id = new_transaction_id(partition, now_ms, self._chance.getrandbits(RANDOM_BITS))
         state = encode_transaction(new_transaction(pipeline, given, request.metadata, now_ms))
         durability = pipeline.durability or settings.durability
@@ -220,6 +274,8 @@ class Transactions:
             )
         webhook = encode_webhook(asked.webhook)
         item = _start_item(tx_id, owner, external_id, request_hash, pipeline, deadline, webhook, durability)
+        if idempotency_key and not external_id:
+            item = msgspec.structs.replace(item, idempotency=idempotency_key)
         return Prepared(item, state)
 
     def _check_input(self, pipeline: PinnedPipeline, given: bytes) -> None:
@@ -564,6 +620,13 @@ def _start_item(
     )
 
 
+def _key_taken(idempotency_key: str, tx_id: str) -> Conflict:
+    return Conflict(
+        f"The Idempotency-Key {idempotency_key!r} belongs to {tx_id}, which a different request started",
+        reason="IDEMPOTENCY_KEY_TAKEN",
+    )
+
+
 def _first_reply(item: Start, now_ms: int) -> Reply:
     """What the reply is at the start, as reading it would tell."""
     return Reply(
@@ -602,6 +665,8 @@ def _started(item: Start, result: Result) -> Started | Conflict | StoreFull:
             f"The externalId {item.external_id!r} belongs to {result.text}, which a different request started",
             reason=result.code,
         )
+    if result.code == "IDEMPOTENCY_KEY_TAKEN":
+        return _key_taken(item.idempotency, result.text)
     if result.code == "FULL":
         return StoreFull("The store's memory budget is used up: nothing new starts until something has left memory")
     return Conflict(f"The transaction was refused: {result.code} {result.text}", reason=result.code)

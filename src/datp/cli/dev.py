@@ -219,6 +219,8 @@ def _announce(
         say()
         say("Try, in another terminal:")
         say()
+        body = '{"transactionType": "hello", "input": {"name": "Ada"}, "wait": 10}'
+        say(f"  curl --json '{body}' {http_url}/v1/transactions")
         say(f'  datp start hello --input \'{{"name": "Ada"}}\' --wait{store}')
         say(f"  datp start payment --external-id order-1{store}")
         say(f"  datp switch order-1 approved true{store}")

@@ -170,6 +170,13 @@ KEYS: Final = (
     ),
     Key("url_troubles", "webhookFailZ:{p}", "zset", "id of a URL in trouble → until when it is kept", "as url_trouble"),
     Key(
+        "idempotent",
+        "idempotentStart:{p}:<owner>:<idempotency>",
+        "string",
+        "`<tx_id> <hash of the request>`: what an Idempotency-Key has started; its partition is the key's",
+        "idempotency_period_ms",
+    ),
+    Key(
         "external_id",
         "externalId:{p}:<owner>:<external_id>",
         "string",

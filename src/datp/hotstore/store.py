@@ -68,6 +68,7 @@ class Start(msgspec.Struct, array_like=True, frozen=True):
     deadline_in_ms: int
     webhook: str
     durability: str
+    idempotency: str = ""
 
 
 class Completion(msgspec.Struct, array_like=True, frozen=True):
@@ -462,6 +463,19 @@ class Turn:
         calls, self._calls = self._calls, []
         if calls:
             await self._store.connection.execute(calls)
+
+    def claim_idempotency_key(
+        self, partition: int, owner: str, idempotency: str, request_hash: str, tx_id: str
+    ) -> Reply[Result]:
+        call = self._call("claim_idempotency_key", partition, {}, [(owner, idempotency, request_hash, tx_id)])
+        return Reply([call], lambda replies: _results(replies[0])[0])
+
+    def move_idempotency_key(
+        self, partition: int, owner: str, idempotency: str, request_hash: str, claimed_for: str, tx_id: str
+    ) -> Reply[Result]:
+        item = (owner, idempotency, request_hash, claimed_for, tx_id)
+        call = self._call("move_idempotency_key", partition, {}, [item])
+        return Reply([call], lambda replies: _results(replies[0])[0])
 
     # ── a transaction's life ─────────────────────────────────────────────────────────────────────────────────
 

@@ -33,6 +33,7 @@ _PARTITION_OF_TEXT = {text: Partition(n) for n, text in enumerate(_PARTITION_TEX
 _TRANSACTION_ID = re.compile(rf"tx-[{_ALPHABET}]{{2}}-[{_ALPHABET}]{{22}}")
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/[A-Za-z0-9._-]{1,64}){0,3}")
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -104,6 +105,16 @@ def parse_name(text: str, field: str) -> str:
             f"{shown(text)} is not a name for {field}: 1 to 64 of A-Z a-z 0-9 . _ - beginning with a letter or"
             " digit, and up to three more such parts after a /",
             field=field,
+        )
+    return text
+
+
+def parse_idempotency_key(text: str, length_max: int) -> str:
+    """The text, as the key of one request; what a header can carry."""
+    if not isinstance(text, str) or not 1 <= len(text) <= length_max or not _VISIBLE.fullmatch(text):
+        raise InvalidId(
+            f"{shown(text)} is not an Idempotency-Key: 1 to {length_max} visible ASCII characters",
+            field="Idempotency-Key",
         )
     return text
 

@@ -36,6 +36,7 @@ class Limits:
     switches_max: int = setting(50, "switches", "all of a transaction's switches are read at every dequeue")
     switch_name_length_max: int = setting(64, "characters", "a switch's name is a word")
     switch_text_length_max: int = setting(32, "characters", "a switch is a flag, not a store for data (seed)")
+    idempotency_key_length_max: int = setting(255, "characters", "it becomes part of a key")
     external_id_length_max: int = setting(128, "characters", "it becomes part of a key")
     webhook_url_length_max: int = setting(2_048, "characters", "what servers and proxies take")
     starts_per_call_max: int = setting(1_000, "transactions", "one call's work in the store stays below 50 ms")

@@ -83,6 +83,21 @@ class ListQuery(Words, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX, description="How many at the most.")] = 50
 
 
+class StartHeaders(Words, frozen=True):
+    idempotency_key: (
+        Annotated[
+            str,
+            msgspec.Meta(
+                min_length=1,
+                max_length=255,
+                description="A text that is new for each start: the same request with it again is answered, and starts"
+                " nothing. It is kept for a day.",
+            ),
+        ]
+        | None
+    ) = msgspec.field(default=None, name="Idempotency-Key")
+
+
 class StartBody(StartRequest, frozen=True, rename="camel", forbid_unknown_fields=True):
     """A transaction to be started."""
 
@@ -243,14 +258,14 @@ class TransactionRoutes:
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def start_transaction(self, call: Call, body: StartBody) -> Answer[Reply]:
+    async def start_transaction(self, call: Call, headers: StartHeaders, body: StartBody) -> Answer[Reply]:
         """Start a transaction, and wait for its end if asked to.
 
-        The same externalId with the same request again starts nothing: it is answered with the transaction of the
-        first, and `Idempotent-Replay: true`.
+        The same request again with the same externalId or `Idempotency-Key` starts nothing: it is answered with the
+        transaction of the first, and `Idempotent-Replay: true`; a different request is refused.
         """
         api, owner = self._api, call.caller.owner
-        started = await api.transactions.start(owner, body)
+        started = await api.transactions.start(owner, body, headers.idempotency_key or "")
         within_s = body.wait
         if within_s is None:
             within_s = api.settings.longpoll_default_ms / 1000 if body.metadata.get("poll") == "long" else 0
