@@ -22,7 +22,7 @@ from datp.model.values import printable, shown
 VALUE_MAX: Final = DURATION_MAX_MS
 """Of a number: more than that is a mistake, or doesn't fit where the store keeps it."""
 
-SECRET: Final = frozenset({"store_url", "database_url", "operator_webhook_key", "webhook_keys"})
+SECRET: Final = frozenset({"store_url", "database_url", "operator_webhook_key", "webhook_keys", "credential_keys"})
 """Settings whose values are not shown."""
 
 
@@ -113,6 +113,12 @@ class Settings(Limits, _Origin):
     # ── calling others
     outbound_networks: str = setting(
         "", "networks", "what steps and webhooks may call beside public addresses: 10.0.0.0/8,fd00::/8"
+    )
+
+    credential_keys: str = setting(
+        "",
+        "keys",
+        "credentials are encrypted with the first, the others open what they closed; `datp credential key` makes one",
     )
 
     # ── taking and running

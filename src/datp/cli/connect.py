@@ -1,6 +1,7 @@
 """Which store a command talks to, and the connection to it."""
 
 import asyncio
+import contextlib
 import getpass
 import os
 import platform
@@ -27,6 +28,7 @@ T = TypeVar("T")
 
 DEV_DIRECTORY: Final = Path(".datp")
 ARCHIVE_FILE: Final = "archive.sqlite"
+CREDENTIAL_KEY_FILE: Final = "credential.key"
 SCHEMES: Final = ("redis", "rediss", "unix")
 VARIABLES: Final = ("DATP_STORE_URL", "DATP_STORE_URL_FILE")
 
@@ -101,6 +103,28 @@ def find_database_url(given: str, settings: Settings) -> str:
 def dev_database_url(directory: Path) -> str:
     """Where `datp dev` keeps what has left memory."""
     return f"sqlite:///{(directory / ARCHIVE_FILE).resolve()}"
+
+
+def dev_credential_keys(directory: Path) -> str:
+    """The key of the `datp dev` of this directory, made when it is first asked for; only its user can read it."""
+    from datp.archive.credentials import new_key
+
+    path = directory / CREDENTIAL_KEY_FILE
+    if not path.exists():
+        made = path.with_suffix(f".{os.getpid()}")
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(new_key())
+        with contextlib.suppress(FileExistsError):
+            os.link(made, path)  # whole, or not at all; who comes second takes what is there
+        made.unlink()
+    return path.read_text().strip()
+
+
+def find_credential_keys(settings: Settings) -> str:
+    """The keys of credentials: from the environment, or of the `datp dev` here; '' for none."""
+    if settings.credential_keys or settings.database_url:
+        return settings.credential_keys
+    return dev_credential_keys(DEV_DIRECTORY) if DEV_DIRECTORY.is_dir() else ""
 
 
 def find_url(given: str, settings: Settings) -> str:

@@ -41,7 +41,7 @@ def dev(
     """
     from dataclasses import replace
 
-    from datp.cli.connect import dev_database_url
+    from datp.cli.connect import dev_credential_keys, dev_database_url
     from datp.cli.serving import listen, set_up_logging
     from datp.cli.steps import load_steps
     from datp.embedded import EmbeddedServer
@@ -62,6 +62,8 @@ def dev(
     server = EmbeddedServer(directory)
     try:
         server.start()
+        if not settings.credential_keys:
+            settings = replace(settings, credential_keys=dev_credential_keys(directory))
         _run(settings, registry, server, listen(HOST, port), as_json)
     except KeyboardInterrupt:
         pass

@@ -17,6 +17,7 @@ import typer
 from datp.cli import (
     audit,
     bulk,
+    credentials,
     dev,
     doctor,
     events,
@@ -75,6 +76,7 @@ app.add_typer(nodes.app, name="nodes", rich_help_panel=OPERATE)
 app.add_typer(store.app, name="store", rich_help_panel=OPERATE)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=OPERATE)
 app.add_typer(key.app, name="key", rich_help_panel=OPERATE)
+app.add_typer(credentials.app, name="credential", rich_help_panel=OPERATE)
 app.add_typer(events.app, name="events", rich_help_panel=OPERATE)
 app.add_typer(webhooks.app, name="webhooks", rich_help_panel=OPERATE)
 app.command("listen", rich_help_panel=START)(listen.listen)

@@ -14,6 +14,7 @@ import msgspec
 from datp import __version__
 from datp.archive.archive import Archive
 from datp.archive.archiver import Archiver
+from datp.archive.credentials import Credentials, parse_keys
 from datp.archive.database import Database
 from datp.archive.events import EventMover, OperatorEvents
 from datp.archive.log_writer import LogFetcher, LogWriter, to_database, to_store
@@ -31,6 +32,7 @@ from datp.model.status import Status
 from datp.service import RoleService, Service
 from datp.settings import Settings, with_group
 from datp.steps.registry import Registry
+from datp.steps.tools import Tools
 from datp.worker.admin import AdminDesk, AdminEvent
 from datp.worker.bell import Bell
 from datp.worker.leases import Renewer
@@ -128,6 +130,7 @@ class Node:
             registry=self.registry,
             node_group=self.settings.node_group,
             node_id=self.node_id,
+            tools=Tools(self.settings, self._credentials()),
         )
         self.slots = Slots(self.settings.workers, self._work, self.clock)
         self.sweeper = Sweeper(self.store, self.settings, self.clock)
@@ -183,6 +186,11 @@ class Node:
             ]
         self._role_services += self._stations(self)
         self._services += self._role_services
+
+    def _credentials(self) -> Credentials | None:
+        """What steps show to be let in; None where nothing keeps any. Raises BadDefinition for a bad key."""
+        keys = parse_keys(self.settings.credential_keys)
+        return Credentials(self.archive.database, keys) if self.archive and keys else None
 
     async def stop(self) -> None:
         """Nothing more is taken; what runs may finish within the grace, the rest is given back. Then it has ended."""

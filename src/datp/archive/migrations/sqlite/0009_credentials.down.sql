@@ -1,0 +1,3 @@
+-- Every credential is gone.
+
+DROP TABLE datp_credential;
