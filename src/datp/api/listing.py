@@ -205,7 +205,7 @@ class _Reader:
         for reply in replies:
             times, rows = reply.value
             self.looked_at += len(rows)
-            lines += [line for began, row in zip(times, rows, strict=True) if (line := _line_of(row, began))]
+            lines += [line for began, row in zip(times, rows, strict=True) if (line := line_of(row, began))]
             if len(rows) == count:
                 # Of this partition no more is known; so no more is told of the others.
                 last = Place(times[-1], rows[-1][0].decode())
@@ -215,7 +215,7 @@ class _Reader:
     async def _lines_of(self, tx_ids: Sequence[str], after: Place | None) -> list[Line]:
         """Those of these that are in memory."""
         self.looked_at += len(tx_ids)
-        found = [line for row in await self._briefs(tx_ids) if (line := _line_of(row))]
+        found = [line for row in await self._briefs(tx_ids) if (line := line_of(row))]
         return [line for line in found if after is None or line.place < after]
 
     async def _briefs(self, tx_ids: Sequence[str]) -> list[list[bytes]]:
@@ -275,9 +275,9 @@ class _Reader:
         for row in rows:
             brief = briefs.get(row.tx_id)
             if row.status in FINAL:
-                lines.append(_line_of_row(row, ""))
+                lines.append(line_of_row(row, ""))
             elif brief is not None:
-                lines.append(_line_of(brief, row.started_at) or _line_of_row(row, brief[1].decode()))
+                lines.append(line_of(brief, row.started_at) or line_of_row(row, brief[1].decode()))
         return lines
 
     def _is_meant(self, line: Line) -> bool:
@@ -368,7 +368,7 @@ def _from_there(after: Place | None, wanted: SearchFilter) -> Place:
     return Place(until_ms, "") if after is None or after.started_at >= until_ms else after
 
 
-def _line_of(row: Sequence[Any], began: int | None = None) -> Line | None:
+def line_of(row: Sequence[Any], began: int | None = None) -> Line | None:
     """The line of what memory holds; None for one that is not there. `began`: when, as its place in the list says."""
     entry = _texts(row)
     reason = msgspec.json.decode(entry["reason"])["reason"] if entry["reason"] else ""
@@ -397,7 +397,7 @@ def _line_of(row: Sequence[Any], began: int | None = None) -> Line | None:
     return Line(Place(started_at, listed.tx_id), listed)
 
 
-def _line_of_row(row: ArchivedBrief, wakes_at: str) -> Line:
+def line_of_row(row: ArchivedBrief, wakes_at: str) -> Line:
     listed = Listed(
         tx_id=row.tx_id,
         status=row.status,

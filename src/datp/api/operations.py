@@ -20,6 +20,7 @@ from datp.api.listing import list_parked, list_transactions
 from datp.api.transactions import Started, StartRequest, Transactions
 from datp.archive.archive import Archive
 from datp.archive.audit import Audited, AuditLog
+from datp.archive.database import Database
 from datp.archive.events import OperatorEvents
 from datp.archive.keyring import ApiKey, Keyring, shown_key
 from datp.archive.search import SearchFilter
@@ -366,6 +367,12 @@ class Operations:
         if self._database is None:
             raise DatabaseRefused("Keys are kept in SQL, and this process has no database: name DATP_DATABASE_URL")
         return Keyring(self._database)
+
+    def database(self) -> Database:
+        """Raises DatabaseRefused where there is none."""
+        if self._database is None:
+            raise DatabaseRefused("This process has no database: name one with DATP_DATABASE_URL")
+        return self._database
 
     def audit_log(self) -> AuditLog:
         """Raises DatabaseRefused where there is no database."""

@@ -327,6 +327,37 @@ def exceptions(limit: Limit = 50, store: StoreUrl = "", as_json: AsJson = False)
     )
 
 
+def sleepers(limit: Limit = 50, store: StoreUrl = "", as_json: AsJson = False) -> None:
+    """List the transactions that sleep or wait, the next to wake first."""
+    from datp.api.sleepers import list_sleepers
+    from datp.cli.connect import with_store
+
+    async def work(session: "Session") -> "list[Listed]":
+        database = session.archive.database if session.archive is not None else None
+        return await list_sleepers(session.store, database, limit)
+
+    asleep = with_store(store, work)
+    if as_json:
+        show_json(asleep)
+        return
+    table(
+        ("tx id", "wakes", "or when this is set", "type", "group", "started", "external id"),
+        (
+            (
+                one.tx_id,
+                clock_time(one.wake_time),
+                one.wake_switch,
+                one.transaction_type,
+                one.node_group,
+                clock_time(one.start_time),
+                one.external_id,
+            )
+            for one in asleep
+        ),
+        empty="Nothing sleeps or waits",
+    )
+
+
 def retry(
     transaction: TransactionArgument,
     state: Annotated[

@@ -1,5 +1,6 @@
 """Every route that there is: a new theme adds its line here."""
 
+from datp.api.http.admin_routes import admin_routes
 from datp.api.http.api import Api
 from datp.api.http.client_routes.events import EventRoutes
 from datp.api.http.client_routes.transactions import TransactionRoutes
@@ -19,6 +20,7 @@ def api_routes(api: Api) -> list[Route]:
         *TypeRoutes(api).routes(),
         *TransferRoutes(api).routes(),
         *WebhookRoutes(api).routes(),
+        *admin_routes(api),
     ]
 
 

@@ -4,9 +4,11 @@ import logging
 
 from datp.api.access import Access, Caller
 from datp.api.http.load import Load
+from datp.api.operations import Operations
 from datp.api.transactions import Transactions
 from datp.archive.archive import Archive
 from datp.archive.database import Database
+from datp.archive.events import OperatorEvents
 from datp.archive.keyring import Keyring
 from datp.clock import Clock, FollowingClock
 from datp.definitions import Definitions
@@ -33,6 +35,9 @@ class Api:
         self.definitions = Definitions(self.store, self.archive.database if self.archive else None)
         self.waiting = Waiting(settings)
         self.transactions = Transactions(self.store, self.definitions, self.archive, self.waiting)
+        self.database = self.archive.database if self.archive else None
+        self.events = OperatorEvents(self.store, self.database)
+        self.operations = Operations(self.store, self.definitions, self.transactions, self.archive, self.events)
         keyring = Keyring(self.archive.database) if self.archive else None
         self.access = Access(keyring, settings, self.clock, without_key=without_key)
         self.is_without_keys = without_key is not None

@@ -8,6 +8,7 @@ from datp.api.http.api import Api
 from datp.api.http.routes import Answer, Call, Route, Words
 from datp.errors import BadRequest, DatabaseError, DatabaseRefused, NotFound, TransferRefused
 from datp.model.api_key import Role
+from datp.model.ids import parse_transaction_id
 from datp.model.pipeline import duration_ms
 from datp.model.reply import iso
 from datp.transfers.ledger import FIRST, Due, Ledger, TransferEvent
@@ -103,7 +104,7 @@ class TransferRoutes:
     def routes(self) -> list[Route]:
         one, moved = "/v1/transfers/{transferId}", (NotFound, TransferRefused, DatabaseError)
         return [
-            _route("POST", "/v1/transfers", self.prepare_transfer, (TransferRefused, DatabaseError), status=201,
+            _route("POST", "/v1/transfers", self.prepare_transfer, moved, status=201,
                    more={200: "The same request prepared it before."}),
             _route("GET", "/v1/transfers", self.list_transfers, (DatabaseError,)),
             _route("GET", "/v1/transfers/due", self.would_expire, (DatabaseError,)),
@@ -123,6 +124,11 @@ class TransferRoutes:
 
         The same request again gives the transfer as it is now. A payer with too little: state ABORTED, error 4001.
         """
+        if body.tx_id is not None:
+            # Its switch will be set, so it must be the caller's.
+            reply = await self._api.transactions.reply(parse_transaction_id(body.tx_id))
+            if not call.caller.owns(reply.owner):
+                raise NotFound(f"There is no transaction {body.tx_id}")
         prepared = await self._ledger.prepare(call.caller.owner, body)
         headers = [(b"idempotent-replay", b"true")] if prepared.is_replay else []
         location = (b"location", f"/v1/transfers/{prepared.transfer.transfer_id}".encode())
