@@ -205,6 +205,41 @@ async def test_pipelines_are_pushed_listed_and_activated(all_: Operated) -> None
     assert (await logged(all_, "folder/new"))[0]["action"] == "pipeline.activate"
 
 
+# ── webhooks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_deliveries_of_every_owner_are_seen_and_sent_again(all_: Operated) -> None:
+    tx_id = await all_.eng.start("wait", metadata={"webhook": "https://acme.example/hook"})
+    await all_.eng.transactions.cancel(tx_id)
+    base = f"{ADMIN}/webhooks"
+    [owed] = fine(await all_.operator.get(f"{base}/deliveries?state=owed&owner={OWNER}"))["deliveries"]
+    assert (owed["txId"], owed["owner"], owed["type"]) == (tx_id, OWNER, "transaction.completed")
+    assert fine(await all_.operator.get(f"{base}/deliveries?state=owed&owner=other"))["deliveries"] == []
+    assert fine(await all_.operator.get(f"{base}/deliveries/{owed['id']}"))["delivery"]["url"] == owed["url"]
+    assert fine(await all_.operator.post(f"{base}/deliveries/{owed['id']}/resend", WHY), 202)["result"] == "OK"
+    assert (await logged(all_, owed["id"]))[0]["action"] == "webhook.resend"
+    assert (await all_.operator.get(f"{base}/deliveries/{tx_id}-1")).status == 404
+    assert (await all_.operator.get(f"{base}/deliveries?cursor=x")).status == 422
+
+
+async def test_urls_in_trouble_are_resumed_and_keys_are_changed(all_: Operated) -> None:
+    url = "https://acme.example/gone"
+    async with all_.eng.store.turn() as turn:
+        reply = turn.report_urls([(url, "gone", "410")])
+    assert reply.value
+    base = f"{ADMIN}/webhooks"
+    assert [(one["url"], one["gone"]) for one in fine(await all_.operator.get(f"{base}/urls"))["urls"]] == [(url, True)]
+    assert fine(await all_.operator.post(f"{base}/urls/resume", {"url": url, **WHY})) == {"result": "OK"}
+    assert fine(await all_.operator.post(f"{base}/urls/resume", {"url": url, **WHY})) == {"result": "SAME"}
+    [first] = fine(await all_.admin.get(f"{base}/keys?owner={OWNER}"))["keys"]
+    assert (await all_.operator.get(f"{base}/keys?owner={OWNER}")).status == 403
+    second = fine(await all_.admin.post(f"{base}/keys", {"owner": OWNER, "grace": "1h", **WHY}), 201)
+    assert {one["id"] for one in fine(await all_.admin.get(f"{base}/keys?owner={OWNER}"))["keys"]} == {
+        first["id"],
+        second["id"],
+    }
+
+
 # ── keys, audit log, events ──────────────────────────────────────────────────────────────────────────────────────
 
 

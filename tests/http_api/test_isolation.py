@@ -21,7 +21,7 @@ MARK: Final = "kept-from-others-7f3a"
 NAME: Final = "order-17"
 """What the owner calls its things: another may have some of the same name."""
 
-OWNED: Final = frozenset({"txId", "externalId", "transferId"})
+OWNED: Final = frozenset({"txId", "externalId", "transferId", "id"})
 """Names of things that are one owner's: to everybody else they aren't there."""
 
 THINGS: Final[dict[str, str]] = {
@@ -120,7 +120,12 @@ async def tx_id(all_: Operated) -> str:
 @pytest.fixture
 async def routes(all_: Operated, tx_id: str) -> Routes:
     document = (await all_.nobody.get("/openapi.json")).body
-    return Routes(document, {**THINGS, "txId": tx_id})
+    ended = await all_.eng.start("wait", metadata={"webhook": f"https://{MARK}.example/"})
+    await all_.eng.transactions.cancel(ended)
+    delivery = f"{ended}-{(await all_.eng.transactions.reply(ended)).sequence}"
+    said = await all_.client.get(f"/v1/webhooks/deliveries/{delivery}")
+    assert said.status == 200 and MARK in said.raw.decode()
+    return Routes(document, {**THINGS, "txId": tx_id, "id": delivery})
 
 
 async def test_who_has_no_good_key_is_told_nothing(all_: Operated, routes: Routes) -> None:

@@ -77,7 +77,7 @@ class WebhookRoutes:
 
     async def list_deliveries(self, call: Call, query: WhichDeliveries) -> Answer[DeliveryPage]:
         """List your deliveries, the newest first; with state owed, those that are to be sent, the next one first."""
-        before = _read_cursor(query.cursor) if query.cursor else None
+        before = read_cursor(query.cursor) if query.cursor else None
         found = await self._desk.page(call.caller.owner, query.state, before=before, count=query.limit)
         return Answer(DeliveryPage(found, cursor_of(found) if len(found) == query.limit else None))
 
@@ -117,7 +117,7 @@ def cursor_of(page: list[ShownDelivery]) -> str | None:
     return f"{at_ms}.{page[-1].id}"
 
 
-def _read_cursor(text: str) -> tuple[int, str]:
+def read_cursor(text: str) -> tuple[int, str]:
     at, _, id_ = text.partition(".")
     if not (at.isascii() and at.isdigit() and len(at) <= 16 and id_):
         raise BadRequest("cursor must be one that a page of this list gave", field="cursor")
