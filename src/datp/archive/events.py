@@ -9,7 +9,7 @@ down, or lost, goes to SQL at once. It never fails: that something is wrong must
 
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,15 @@ BATCH: Final = 100
 """Events that are moved at once; a partition holds a thousand at the most."""
 LISTED_MAX: Final = 1_000
 """Of one partition: it holds no more."""
+
+
+class DueEvent(NamedTuple):
+    """One that is to be posted to the operator's webhook."""
+
+    event: OperatorEvent
+    tell_at: int
+    tries: int
+    """How often it was posted before, and not taken."""
 
 
 class EventLog:
@@ -72,6 +81,31 @@ class EventLog:
                 self._queries["acknowledge_operator_event"], id=event, acknowledged_at=now_ms, acknowledged_by=who
             )
         return changed == 1
+
+    async def due(self, now_ms: int, count: int) -> list[DueEvent]:
+        """The next of what is to be posted to the operator's webhook."""
+        async with self._driver.reading() as connection:
+            rows = await connection.rows(self._queries["due_operator_events"], now_ms=now_ms, count=count)
+        return [
+            DueEvent(msgspec.convert(dict(zip(FIELDS, row[:-2], strict=True)), OperatorEvent), row[-2], row[-1])
+            for row in rows
+        ]
+
+    async def claim(self, due: DueEvent, until: int) -> bool:
+        """Nobody else posts it until then; false if somebody does."""
+        return await self._change("claim_operator_event", id=due.event.id, tell_at=due.tell_at, until=until)
+
+    async def told(self, due: DueEvent, until: int, now_ms: int) -> bool:
+        """The operator's webhook has it."""
+        return await self._change("told_operator_event", id=due.event.id, until=until, told_at=now_ms)
+
+    async def retell(self, due: DueEvent, until: int, at_ms: int) -> bool:
+        """It is posted again then."""
+        return await self._change("retell_operator_event", id=due.event.id, until=until, tell_at=at_ms)
+
+    async def _change(self, name: str, **values: str | int) -> bool:
+        async with self._driver.writing() as connection:
+            return await connection.run(self._queries[name], **values) == 1
 
 
 FIELDS: Final = tuple(field.encode_name for field in msgspec.structs.fields(OperatorEvent))

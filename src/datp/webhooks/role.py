@@ -2,12 +2,13 @@
 
 from datp.archive.database import Database
 from datp.archive.deliveries import Deliveries
-from datp.archive.events import OperatorEvents
+from datp.archive.events import EventLog, OperatorEvents
 from datp.archive.webhook_keys import WebhookKeys
 from datp.hotstore.store import Store
 from datp.service import RoleService
 from datp.settings import Settings
 from datp.webhooks.keys import OwnerKeys
+from datp.webhooks.operator_webhook import Teller
 from datp.webhooks.sender import Sender, WebhookBell
 
 
@@ -21,4 +22,7 @@ def webhook_services(
     keys = OwnerKeys(WebhookKeys(database) if database else None, settings.webhook_keys)
     sender = Sender(store, settings, events, keys, Deliveries(database) if database else None)
     bell = WebhookBell(store, sender.owed, settings)
-    return [sender, bell, *([sender.ledger] if sender.ledger else [])]
+    loops: list[RoleService] = [sender, bell, *([sender.ledger] if sender.ledger else [])]
+    if settings.operator_webhook and database is not None:
+        loops.append(Teller(store, settings, EventLog(database)))
+    return loops
