@@ -1,8 +1,10 @@
 """Nodes run in this process until it is told to stop: what `datp dev` and `datp node` have in common."""
 
 import asyncio
+import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -122,6 +124,7 @@ async def serve(
     `announce` says so when they run; `trouble` is asked now and then for another reason to stop. What listens says how
     they are from the beginning, and serves the API, if there is one, once they run.
     """
+    _allow_many_connections()
     health = Health(nodes)
     front = Front(health, listener, nodes[0].settings) if listener is not None else None
     if front is not None:
@@ -143,6 +146,13 @@ async def serve(
     for failure in (reason, *(node.failure for node in nodes)):
         if failure is not None:
             raise failure
+
+
+def _allow_many_connections() -> None:
+    """The process may have as many files open as the system lets it: each who waits, and each who is told, is one."""
+    with contextlib.suppress(ValueError, OSError):
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _until_told(nodes: Sequence[Node], told: Told, trouble: Callable[[], DatpError | None]) -> DatpError | None:

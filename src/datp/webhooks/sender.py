@@ -109,6 +109,8 @@ class Sender(RoleService):
     async def stop(self) -> None:
         """Nothing more is claimed; what is under way is waited for, and acknowledged."""
         await super().stop()
+        for delivery in self._lanes.leave_all():
+            self._send_back(delivery, 0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.shutdown_grace_ms / 1000):
                 await self._until_nothing_is_sent()
@@ -169,6 +171,8 @@ class Sender(RoleService):
         if looks:
             self.breaker.looked(troubles)
             self._look_at = now + self.settings.webhook_interval_ms / 1000
+            for delivery, back_ms in self._lanes.tidy():
+                self._send_back(delivery, back_ms)
         await self.breaker.reported(reported)
         if failed is not None:
             raise failed
@@ -263,8 +267,12 @@ class Sender(RoleService):
         self.breaker.calling[delivery.url] += 1
         back_ms = self._lanes.enter(delivery, self.settings.webhook_per_host_max)
         if back_ms is not None:
-            self._called(delivery)
-            self._postpone(delivery, round(back_ms * (1 + 0.2 * self._chance.random())))
+            self._send_back(delivery, back_ms)
+
+    def _send_back(self, delivery: Delivery, back_ms: int) -> None:
+        """Its lane has no place for it."""
+        self._called(delivery)
+        self._postpone(delivery, round(back_ms * (1 + 0.2 * self._chance.random())))
 
     def _start(self, delivery: Delivery) -> None:
         task = asyncio.create_task(self._send(delivery))
@@ -285,7 +293,9 @@ class Sender(RoleService):
             outcome = Outcome(Verdict.FAILED, 0, 0, "it could not be sent; the node's log says why")
         finally:
             self._called(delivery)
-            self._lanes.leave(delivery, (time.monotonic() - began) * 1000)
+            is_fine = outcome is not None and outcome.verdict is Verdict.DELIVERED
+            took_ms = (time.monotonic() - began) * 1000
+            self._lanes.leave(delivery, took_ms, self.settings.webhook_per_host_max, is_fine=is_fine)
             if outcome is None:
                 self._postpone(delivery, 0 if self.stopping.is_set() else AGAIN_MS)
         if outcome is not None:
