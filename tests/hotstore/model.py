@@ -48,7 +48,7 @@ class Tx:
     external_id: str = ""
     request_hash: str = ""
     webhook: str = ""
-    """latest, all, or nobody is told."""
+    """What is told before the end: latest or all reports, statuses, all and statuses; '': nobody is told anything."""
     deadline: int | None = None
     parent: str = ""
     token: str = ""
@@ -138,6 +138,10 @@ class Model:
         tx.phase, tx.queue = "queued", queue
         line = self.queues.setdefault((queue, tx.group), [])
         line.insert(0 if at_head else len(line), tx.id)
+
+    def tell_status(self, tx: Tx) -> None:
+        if "statuses" in tx.webhook:
+            self.owe(tx, "transaction.status")
 
     def withdraw(self, tx: Tx) -> None:
         place = (tx.queue, tx.group, tx.id)
@@ -234,6 +238,7 @@ class Model:
                     taken.append(tx)
                     tx.phase, tx.token = "running", f"{node}.{turn}.{len(taken)}"
                     tx.lease_ends = self.now + self.settings.lease_ms
+                    self.tell_status(tx)
                 else:
                     assert (queue, group, tx_id) in self.withdrawn, "what is listed twice was withdrawn once"
                     self.withdrawn.discard((queue, group, tx_id))
@@ -271,6 +276,7 @@ class Model:
         self.saved(tx, undo_group, undoing)
         tx.group, tx.event = group, GO_ON
         self.push(tx, queue)
+        self.tell_status(tx)
         return self.end_run("requeue", tx)
 
     def sleep(
@@ -288,6 +294,7 @@ class Model:
         tx.wakes_at = self.now + wake_in_ms if wake_in_ms >= 0 else math.inf
         self.put_to_sleep(tx)
         tx.due = None
+        self.tell_status(tx)
         return self.end_run("sleep", tx)
 
     def put_to_sleep(self, tx: Tx) -> None:
@@ -311,6 +318,7 @@ class Model:
         tx.archive_at = None if tx.archive_at is None else self.now + 1
         tx.phase, tx.event = "joining", JOINED
         tx.join = Join(need, {branch_id: "" for branch_id, _, _ in branches})
+        self.tell_status(tx)
         return self.end_run("fork", tx)
 
     def checkpoint(self, tx_id: str, token: str, undo_group: str, undoing: str) -> Answer:
@@ -330,7 +338,7 @@ class Model:
             return ("SAME",)
         self.bump(tx)
         tx.progress = report
-        if tx.webhook:
+        if tx.webhook in ("latest", "all", "all statuses"):
             self.owe(tx, "transaction.progress")
         return ("OK", str(tx.version))
 
@@ -344,6 +352,7 @@ class Model:
             tx.event = GO_ON
         tx.losses = 0
         tx.phase = "exception"
+        self.tell_status(tx)
         return self.end_run("park", tx)
 
     def give_back(self, tx_id: str, token: str) -> Answer:
@@ -352,6 +361,7 @@ class Model:
             return refused
         self.bump(tx)
         self.push(tx, tx.queue, at_head=True)
+        self.tell_status(tx)
         return self.end_run("give_back", tx)
 
     def renew(self, tx_id: str, token: str) -> Answer:
@@ -377,20 +387,21 @@ class Model:
 
     def owe(self, tx: Tx, kind: str) -> None:
         head = self.webhooks.get(tx.id)
-        if head and tx.webhook == "all":
+        if head and tx.webhook.startswith("all"):
             head.behind.append((tx.sequence, kind))
         elif head and head.claim:
             head.behind = [(tx.sequence, kind)]
         elif head and head.attempt and kind != COMPLETED:
             head.sequence, head.kind, head.parked = tx.sequence, kind, False
         else:
-            self.webhooks[tx.id] = Webhook(tx.sequence, kind, self.now, tx.webhook == "all")
+            self.webhooks[tx.id] = Webhook(tx.sequence, kind, self.now, tx.webhook.startswith("all"))
 
     def conclude(self, tx: Tx) -> None:
         if tx.undo_group:
             self.bump(tx)
             tx.event, tx.group = VERDICT, tx.undo_group
             self.push(tx, "out")
+            self.tell_status(tx)
             return
         if tx.joined:
             tx.join, tx.joined = None, False
@@ -412,6 +423,7 @@ class Model:
             else:
                 self.bump(parent)
                 self.push(parent, "out")
+                self.tell_status(parent)
         elif join.won >= join.need or join.won + len(join.open) < join.need:
             self.settle(join)
 
@@ -480,6 +492,7 @@ class Model:
         if tx.may_time_out and not tx.verdict:
             tx.due = tx.deadline
         self.push(tx, "in")
+        self.tell_status(tx)
         return str(tx.version)
 
     def wake(self, tx_id: str) -> Answer:
@@ -539,9 +552,11 @@ class Model:
         self.bump(tx)
         if tx.losses > self.settings.attempts_max + tx.together:
             tx.phase = "exception"
+            self.tell_status(tx)
             return (tx.id, "PARKED", str(tx.losses))
         tx.ended = None
         self.push(tx, tx.queue, at_head=True)
+        self.tell_status(tx)
         return (tx.id, "REQUEUED", str(tx.losses))
 
     # ── operators ────────────────────────────────────────────────────────────────────────────────────────────
@@ -553,6 +568,7 @@ class Model:
         self.bump(tx)
         tx.losses = 0
         self.push(tx, tx.queue)
+        self.tell_status(tx)
         return ("OK", str(tx.version))
 
     def end_parked(self, tx_id: str, status: str) -> Answer:

@@ -49,6 +49,8 @@ HOOKS: Final = {
     "": "",
     "latest": '{"url":"u","progress":true}',
     "all": '{"url":"u","progress":"all"}',
+    "statuses": '{"url":"u","status":true}',
+    "all statuses": '{"url":"u","progress":"all","status":true}',
 }
 WANTS: Final = (1, 1, 2, 3, 10)
 PAUSES: Final = (1, 200, 1_000, 5_000, 7_000, 15_000, 30_000, 130_000)
@@ -245,9 +247,7 @@ class Machine(RuleBasedStateMachine):
             self._start(tx_id)
 
     def _start(self, tx_id: str) -> None:
-        tx = Tx(
-            tx_id, partition_of(tx_id), 0, 0, self.one_of(GROUPS), "order", webhook=self.one_of(["", "latest", "all"])
-        )
+        tx = Tx(tx_id, partition_of(tx_id), 0, 0, self.one_of(GROUPS), "order", webhook=self.one_of(list(HOOKS)))
         tx.external_id = self.one_of(["", "", "e:1", "e 2"])
         tx.request_hash = self.one_of(["h1", "h1", "h2"]) if tx.external_id else ""
         hook = HOOKS[tx.webhook]

@@ -422,3 +422,64 @@ async def test_a_url_that_is_gone_stays_so_until_somebody_says_otherwise(hot: Dr
     assert (trouble.is_gone, trouble.failures, trouble.comment) == (True, 1, "500")
     assert (await hot.report_url(URL, "fine")).code == "CLOSED"
     assert await hot.urls_in_trouble() == {}
+
+
+# ── statuses ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_each_change_of_the_status_is_told_to_who_wants_it(hot: Driver) -> None:
+    run = await hot.running(webhook='{"url":"http://client/hook","progress":"all","status":true}')
+    tx_id = run.tx_id
+    await hot.report_progress(run, "1")
+    await hot.wait(run, "go")
+    await hot.set_switch(tx_id, "go")
+    run = await hot.take_one(tx_id)
+    await hot.requeue(run)
+    run = await hot.take_one(tx_id)
+    await hot.sleep(run)
+    await hot.wake(tx_id)
+    run = await hot.take_one(tx_id)
+    await hot.give_back(run)
+    run = await hot.take_one(tx_id)
+    await hot.park(run)
+    await hot.retry(tx_id)
+    run = await hot.take_one(tx_id)
+    await hot.complete(run)
+    phases: list[str] = []
+    sequences: list[int] = []
+    reply = await hot.webhooks()
+    while reply.claimed:
+        [(_, record)] = reply.claimed
+        phases.append(
+            record["phase"].decode() + (":" + record["progress"].decode() if b"prog" in record["kind"] else "")
+        )
+        sequences.append(int(record["sequence"]))
+        reply = await hot.webhooks(ack(*reply.claimed[0]))
+    assert phases == [
+        *("running", "running:1", "waiting", "queued", "running", "queued", "running", "sleeping", "queued", "running"),
+        *("queued", "running", "exception", "queued", "running", "complete"),
+    ]
+    assert sequences == sorted(set(sequences)), "each has a webhook-id of its own"
+
+
+async def test_of_statuses_the_latest_is_enough_unless_each_report_is_wanted(hot: Driver) -> None:
+    run = await hot.running(webhook='{"url":"http://client/hook","status":true}')
+    await hot.sleep(run)
+    [(_, record)] = (await hot.webhooks()).claimed
+    assert (record["kind"], record["phase"]) == (b"transaction.status", b"sleeping")
+
+
+async def test_that_one_is_parked_is_told_with_its_reason(hot: Driver) -> None:
+    await hot.parked(webhook='{"url":"http://client/hook","status":true}')
+    [(_, record)] = (await hot.webhooks()).claimed
+    assert (record["phase"], b"it broke" in record["reason"]) == (b"exception", True)
+
+
+async def test_branches_tell_nobody(hot: Driver) -> None:
+    parent, branches = await hot.joining(webhook='{"url":"http://client/hook","status":true}')
+    reply = await hot.webhooks()
+    assert [(tx_id, record["phase"]) for tx_id, record in reply.claimed] == [(parent, b"joining")]
+    await hot.webhooks(ack(*reply.claimed[0]))
+    for branch in branches:
+        await hot.complete(branch)
+    assert [(tx_id, record["phase"]) for tx_id, record in (await hot.webhooks()).claimed] == [(parent, b"queued")]

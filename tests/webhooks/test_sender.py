@@ -269,3 +269,25 @@ async def test_a_node_without_keys_refuses_the_role(eng: Engine) -> None:
 
     with pytest.raises(StartRefused, match="DATP_WEBHOOK_KEYS"):
         await teller(eng, webhook_keys="")
+
+
+async def test_statuses_are_told_as_they_change(eng: Engine) -> None:
+    held = eng.held()
+    await eng.pipeline("waits", "test/held", {"step": "util/wait", "with": {"switch": "go"}})
+    await teller(eng)
+    async with receiver() as there:
+        metadata = {"webhook": there.url(), "statusReports": True, "progressReports": "all"}
+        tx_id = await eng.start("waits", metadata=metadata)
+        await held.began()
+        held.let_go()
+        await eng.phase(tx_id, "waiting")
+        await eng.transactions.set_switch(tx_id, "go", True)
+        await eng.final(tx_id)
+        await nothing_is_owed(eng)
+    assert told(there) == [
+        ("status", "running"),
+        ("status", "waiting"),
+        ("status", "queued"),
+        ("status", "running"),
+        ("completed", "success"),
+    ]

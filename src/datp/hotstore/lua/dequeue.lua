@@ -9,6 +9,7 @@ includes
   batch
   queue
   parking
+  telling
 reads
   switches
   join
@@ -42,13 +43,14 @@ local turn_prefix = node .. '.' .. string.format('%.0f', turn) .. '.'
 local function read(tx_id)
   local v = redis.pcall('HMGET', state_key(tx_id), 'phase', 'queue', 'group', 'version', 'event', 'state', 'owner', 'type',
     'external_id', 'losses', 'verdict', 'verdict_note', 'parent', 'woken', 'deadline', 'started_at', 'durability',
-    'switches', 'joined', 'token')
+    'switches', 'joined', 'token', 'webhook')
   if v.err or not v[1] then return nil end
   return {
     phase = v[1], queue = v[2] or '', group = v[3] or '', version = v[4] or '', event = v[5] or '', state = v[6] or '',
     owner = v[7] or '', type = v[8] or '', external_id = v[9] or '', losses = v[10] or '', verdict = v[11] or '',
     verdict_note = v[12] or '', parent = v[13] or '', woken = v[14] or '', deadline = v[15] or '',
     started_at = v[16] or '', durability = v[17] or 'hot', switches = v[18], joined = v[19], token = v[20],
+    webhook = v[21],
   }
 end
 
@@ -130,6 +132,7 @@ local function take(queue, limit)
       end
       local version = next_version(tx.version)
       redis.call('HSET', state_key(tx_id), 'phase', 'running', 'token', token, 'version', version, 'sequence', version)
+      if tx.webhook then tell_status(tx_id, tx.webhook) end
       add(processing_key, now + lease_ms, tx_id)
       add(running_key, now, tx_id)
       ids[#ids + 1] = tx_id

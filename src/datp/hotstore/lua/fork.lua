@@ -6,7 +6,7 @@ includes
   run
   queue
   count
-  notify
+  telling
 writes
   state
   join
@@ -42,8 +42,8 @@ return each(function(item, state)
     if redis.call('EXISTS', state_key(branch[1])) == 1 then return refuse('BRANCH_EXISTS', branch[1]) end
   end
   local version = next_version(run.version)
-  local owner, deadline, durability, parent =
-    unpack(redis.call('HMGET', state_key(tx_id), 'owner', 'deadline', 'durability', 'parent'))
+  local owner, deadline, durability, parent, webhook =
+    unpack(redis.call('HMGET', state_key(tx_id), 'owner', 'deadline', 'durability', 'parent', 'webhook'))
   close_run(tx_id, run)
   -- A parent is in SQL no sooner than its branches: without them it would wait for ever once the store was lost.
   local snapshot = has(durability) and durability ~= 'hot' or redis.call('ZSCORE', to_archive_key, tx_id)
@@ -78,6 +78,6 @@ return each(function(item, state)
     'woken', '', 'joined', '', 'state', state)
   if snapshot then add(to_archive_key, now + 1, tx_id) end
   add(joining_key, now, tx_id)
-  if not parent then notify(tx_id, 'waiting', version) end
+  if not parent then tell_change(tx_id, webhook, 'waiting', version) end
   return {'OK', version}
 end)

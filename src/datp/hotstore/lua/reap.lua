@@ -37,8 +37,9 @@ end
 local function lease_lost(tx_id)
   redis.call('ZREM', processing_key, tx_id)
   redis.call('ZREM', running_key, tx_id)
-  local phase, losses, queue, group, version, parent, together = unpack(redis.call(
-    'HMGET', state_key(tx_id), 'phase', 'losses', 'queue', 'group', 'version', 'parent', 'together'))
+  local phase, losses, queue, group, version, parent, together, webhook = unpack(redis.call(
+    'HMGET', state_key(tx_id), 'phase', 'losses', 'queue', 'group', 'version', 'parent', 'together',
+    'webhook'))
   if not phase or (phase == 'running' and not (queue and group)) then
     park(tx_id, 'it was running, but its state is gone or broken', 'processing')
     say(tx_id, 'PARKED')
@@ -57,7 +58,7 @@ local function lease_lost(tx_id)
   redis.call('HSET', state_key(tx_id), 'phase', 'queued', 'token', '', 'ended', '', 'losses', losses,
     'together', together or '', 'version', version, 'sequence', version)
   push_to_head(queue, group, tx_id)
-  if not parent then notify(tx_id, 'queued', version) end
+  if not parent then tell_change(tx_id, webhook, 'queued', version) end
   say(tx_id, 'REQUEUED', losses)
 end
 

@@ -5,7 +5,7 @@ requeue: a run ends in a queue: a child pipeline starts, a pipeline returns to i
 includes
   run
   queue
-  notify
+  telling
 writes
   state
   deadlines
@@ -43,6 +43,7 @@ return each(function(item, state)
   if undoing ~= '' then remove(deadlines_key, tx_id) end
   if snapshot == 1 then add(to_archive_key, now, tx_id) end
   push(queue, group, tx_id)
-  if redis.call('HEXISTS', state_key(tx_id), 'parent') == 0 then notify(tx_id, 'queued', version) end
+  local parent, webhook = unpack(redis.call('HMGET', state_key(tx_id), 'parent', 'webhook'))
+  if not parent then tell_change(tx_id, webhook, 'queued', version) end
   return {'OK', version}
 end)

@@ -4,7 +4,7 @@ retry: an operator puts a parked transaction back into its queue, as it is or wi
 
 includes
   queue
-  notify
+  telling
 writes
   state
   exceptions
@@ -22,8 +22,8 @@ refuses
 ]]
 return each(function(item, state)
   local tx_id = read_item(item)
-  local phase, version, event, document, owner, type, group, queue, parent = unpack(redis.call('HMGET', state_key(tx_id),
-    'phase', 'version', 'event', 'state', 'owner', 'type', 'group', 'queue', 'parent'))
+  local phase, version, event, document, owner, type, group, queue, parent, webhook = unpack(redis.call('HMGET',
+    state_key(tx_id), 'phase', 'version', 'event', 'state', 'owner', 'type', 'group', 'queue', 'parent', 'webhook'))
   if not phase then return refuse('NO_STATE') end
   if phase ~= 'exception' then return refuse('NOT_PARKED', phase) end
   local needed = {event = event, owner = owner, type = type, group = group, queue = queue}
@@ -37,6 +37,6 @@ return each(function(item, state)
   redis.call('ZREM', exceptions_key, tx_id)
   redis.call('HDEL', reasons_key, tx_id)
   push(queue, group, tx_id)
-  if not parent then notify(tx_id, 'queued', version) end
+  if not parent then tell_change(tx_id, webhook, 'queued', version) end
   return {'OK', version}
 end)

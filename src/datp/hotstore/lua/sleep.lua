@@ -48,7 +48,7 @@ return each(function(item, state)
   local version = next_version(run.version)
   close_run(tx_id, run)
   local waits = switch ~= ''
-  local deadline, parent = unpack(redis.call('HMGET', state_key(tx_id), 'deadline', 'parent'))
+  local deadline, parent, webhook = unpack(redis.call('HMGET', state_key(tx_id), 'deadline', 'parent', 'webhook'))
   redis.call('HSET', state_key(tx_id), 'phase', waits and 'waiting' or 'sleeping', 'group', group, 'event', event,
     'version', version, 'sequence', version, 'token', '', 'ended', ended_by(token, 'OK', version), 'losses', 0,
     'wake_switch', switch, 'note', note, 'undo_group', undo_group, 'undoing', undoing, 'woken', '',
@@ -73,6 +73,6 @@ return each(function(item, state)
   add(sleeping_key, wakes_at == math.huge and '+inf' or wakes_at, tx_id)
   -- A branch stays in memory with its parent, which does too; a snapshot of it is still archived.
   add(to_archive_key, now + evict_after_ms, tx_id)
-  if not parent then notify(tx_id, waits and 'waiting' or 'sleeping', version) end
+  if not parent then tell_change(tx_id, webhook, waits and 'waiting' or 'sleeping', version) end
   return {'OK', version}
 end)

@@ -75,7 +75,7 @@ local function queue_out(tx_id, tx, event)
   end
   redis.call('HSET', state_key(tx_id), unpack(fields))
   push('out', tx.group, tx_id)
-  if tx.parent == '' then notify(tx_id, 'queued', version) end
+  if tx.parent == '' then tell_change(tx_id, tx.webhook, 'queued', version) end
 end
 
 -- The verdict is enforced: at once where nothing has to be undone, else by a worker.

@@ -3,14 +3,14 @@ waking: a sleeper or waiter goes back to the queue of its group.
 
 includes
   queue
-  notify
+  telling
 writes
   state
   sleeping
   deadlines
   to_archive
 ]]
-local WAKING = {'phase', 'version', 'group', 'deadline', 'wake_switch', 'verdict', 'parent', 'undoing'}
+local WAKING = {'phase', 'version', 'group', 'deadline', 'wake_switch', 'verdict', 'parent', 'undoing', 'webhook'}
 
 local function load_sleeper(tx_id)
   local values = redis.call('HMGET', state_key(tx_id), unpack(WAKING))
@@ -32,6 +32,6 @@ local function wake(tx_id, tx, why)
     redis.call('ZADD', deadlines_key, tx.deadline, tx_id)
   end
   push('in', tx.group, tx_id)
-  if tx.parent == '' then notify(tx_id, 'queued', version) end
+  if tx.parent == '' then tell_change(tx_id, tx.webhook, 'queued', version) end
   return version
 end

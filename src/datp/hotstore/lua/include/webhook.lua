@@ -24,6 +24,10 @@ local function wants_each(webhook)
   return string.find(webhook, '"progress":"all"', 1, true)
 end
 
+local function wants_statuses(webhook)
+  return string.find(webhook, '"status":true', 1, true)
+end
+
 local function put_first(tx_id, record, due)
   redis.call('DEL', webhook_key(tx_id))
   redis.call('HSET', webhook_key(tx_id), unpack(record))
