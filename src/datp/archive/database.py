@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from datp.archive import migrate
-from datp.archive.drivers import Connection, driver_for
+from datp.archive.drivers import Connection, Upsert, driver_for
 from datp.archive.logbook import LogEntry, LogLevel, entry_of, row_of
 from datp.archive.queries import Query, queries
 from datp.archive.record import COLUMNS, ArchivedState, Row, from_row, to_row
@@ -194,7 +194,7 @@ class Database:
     async def raise_version(self, tx_id: str, from_version: int, to_version: int) -> bool:
         """A live transaction has the new version; false if it no longer has the old one, or is final."""
         async with self.driver.writing() as connection:
-            await self._check_life(connection)
+            self._check_life(await connection.rows(self._queries["lock_store"]))
             changed = await connection.run(
                 self._queries["raise_version"], tx_id=tx_id, from_version=from_version, to_version=to_version
             )
@@ -462,18 +462,13 @@ class Database:
         assert query.names == COLUMNS
         if not rows:
             return {}
-        async with self.driver.writing() as connection:
-            await self._check_life(connection)
-            if await connection.run_many(query, rows) == len(rows):
-                return {}
-            found = await connection.rows(self._queries["held_versions"], tx_ids=[row[0] for row in rows])
-        held = dict(found)
-        return {row[0]: held[row[0]] for row in rows if held[row[0]] != row[1]}
+        how = Upsert(self._queries["lock_store"], self._check_life, query, self._queries["held_versions"])
+        held: dict[str, int] = dict(await self.driver.write_rows(rows, how))
+        return {row[0]: held[row[0]] for row in rows if held[row[0]] != row[1]} if held else {}
 
-    async def _check_life(self, connection: Connection) -> None:
-        """The store that is written for is the one that SQL knows, and stays so until the transaction ends."""
+    def _check_life(self, rows: list[tuple[Any, ...]]) -> None:
+        """The store that is written for is the one that lock_store found, and stays so until the transaction ends."""
         assert self.epoch, "a store is registered before its states are written"
-        rows = await connection.rows(self._queries["lock_store"])
         if not rows or rows[0][0] != self.store_id:
             raise DatabaseRefused(f"This database is no longer the archive of store {self.store_id}")
         if rows[0][1] > self.epoch:

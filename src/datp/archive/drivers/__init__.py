@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from datp.archive.queries import Dialect, Query
@@ -20,6 +20,9 @@ SCHEMES: Final[dict[str, Dialect]] = {
     "mariadb": "mariadb",
     "mysql": "mariadb",
 }
+
+
+Row = tuple[Any, ...]
 
 
 class Connection(Protocol):
@@ -38,6 +41,19 @@ class Connection(Protocol):
         """A statement of a migration is done."""
 
 
+class Upsert(NamedTuple):
+    """How rows are written in one transaction."""
+
+    first: Query
+    """Read before anything is written."""
+    check: Callable[[list[Row]], None]
+    """Given what it found; raises if nothing may be written."""
+    query: Query
+    """Done for every row."""
+    held: Query
+    """What is there of the rows' ids; asked if not every row was taken."""
+
+
 class Driver(Protocol):
     """A database; it connects when it is first needed, and again after a connection was lost."""
 
@@ -48,6 +64,9 @@ class Driver(Protocol):
 
     def writing(self) -> AbstractAsyncContextManager[Connection]:
         """A connection in a transaction: committed at the end, taken back if anything raises."""
+
+    async def write_rows(self, rows: Sequence[Row], how: Upsert) -> list[Row]:
+        """All rows in one transaction, or none; what `held` found, or nothing if every row was taken."""
 
     async def close(self) -> None:
         """Every connection is closed."""
@@ -104,6 +123,13 @@ class PooledDriver(ABC):
             await connection.execute("BEGIN")
             yield connection
             await connection.execute("COMMIT")
+
+    async def write_rows(self, rows: Sequence[Row], how: Upsert) -> list[Row]:
+        async with self.writing() as connection:
+            how.check(await connection.rows(how.first))
+            if await connection.run_many(how.query, rows) == len(rows):
+                return []
+            return await connection.rows(how.held, tx_ids=[row[0] for row in rows])
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []
