@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from databases import DatabaseServer, mariadb, postgresql
 
 from datp.archive import migrate
-from datp.archive.database import Database
+from datp.archive.database import Database, encode
 from datp.archive.queries import queries
 from datp.archive.record import archived_state, to_row
 from datp.model.ids import Partition, new_transaction_id
@@ -127,8 +127,16 @@ async def _with_datp(database: Database, given: list[Any], batch: int, writers: 
     batches = iter(_batches(given, batch))
 
     async def write() -> None:
+        """As an archiver does: while one batch is written, the next is made and encoded."""
+        writing = None
         for some in batches:
-            assert await database.write_states([archived_state(*one) for one in some]) == {}
+            states = [archived_state(*one) for one in some]
+            await encode(states)
+            if writing is not None:
+                assert await writing == {}
+            writing = asyncio.create_task(database.write_states(states))
+            await asyncio.sleep(0)  # an archiver asks the store for more now, and so lets it begin
+        assert writing is None or await writing == {}
 
     gc.collect()
     gc.freeze()  # what was made for the whole round isn't what an archiver holds
@@ -227,7 +235,7 @@ def server(kind: str) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--states", type=int, default=30_000, help="of each round")
-    parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--batch", type=int, default=Settings().archive_batch)
     parser.add_argument("--writers", type=int, default=2)
     parser.add_argument("--on", default="sqlite,postgresql,mariadb")
     wanted = parser.parse_args()

@@ -1,8 +1,8 @@
 """The archiver: states go to SQL in batches, and only what SQL holds durably is acknowledged.
 
-While one batch is written, the next is claimed. A batch that could not be written is kept and written before anything
-else is claimed; if this process dies with it, its claims run out and another archiver takes it up. Where SQL turns out
-to be ahead, its word replaces the store's.
+While one batch is written, the next is claimed and encoded. A batch that could not be written is kept and written
+before anything else is claimed; if this process dies with it, its claims run out and another archiver takes it up.
+Where SQL turns out to be ahead, its word replaces the store's.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from typing import Final
 
-from datp.archive.database import Database
+from datp.archive.database import Database, encode
 from datp.archive.events import OperatorEvents
 from datp.archive.record import ArchivedState, archived_state
 from datp.archive.restore import adopt, adopted
@@ -60,6 +60,7 @@ class Archiver(Service):
             self._begin_to_write()
             await self._finish_writing()
         claimed = await self._exchange(self._want())
+        await encode(claimed)
         try:
             await self._finish_writing()
         except DatabaseError:

@@ -21,7 +21,7 @@ from datp.archive import migrate
 from datp.archive.drivers import Connection, Upsert, driver_for
 from datp.archive.logbook import LogEntry, LogLevel, entry_of, row_of
 from datp.archive.queries import Query, queries
-from datp.archive.record import COLUMNS, ArchivedState, Row, from_row, to_row
+from datp.archive.record import COLUMNS, ArchivedState, Row, from_row
 from datp.archive.search import ArchivedBrief, Place, SearchFilter, brief_of
 from datp.errors import DatabaseRefused, RowsRefused
 from datp.hotstore.store import Listed, Result
@@ -39,6 +39,15 @@ FIRST: Final = ""
 
 ENCODED_AT_ONCE: Final = 50
 """States; half a millisecond, so that who shares the event loop isn't held up by a whole batch."""
+
+
+async def encode(states: Sequence[ArchivedState]) -> None:
+    """These have their rows. Whoever has time does it, while others are being written."""
+    new = [state for state in states if not state.is_encoded]
+    for place, state in enumerate(new, 1):
+        _ = state.row
+        if place % ENCODED_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 class RolledUp(NamedTuple):
@@ -162,11 +171,8 @@ class Database:
         stored in smaller transactions, and RowsRefused names those that are not.
         """
         # In one order, whoever writes: so two of us may wait for one another's row, but not each for the other's.
-        rows = []
-        for place, state in enumerate(sorted(states, key=lambda state: state.tx_id), 1):
-            rows.append(to_row(state))
-            if place % ENCODED_AT_ONCE == 0:
-                await asyncio.sleep(0)
+        await encode(states)
+        rows = sorted((state.row for state in states), key=lambda row: row[0])
         assert len({row[0] for row in rows}) == len(rows), "a transaction comes once in a batch"
         held: dict[str, int] = {}
         refused: dict[str, str] = {}

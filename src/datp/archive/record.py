@@ -5,6 +5,7 @@ compressed where that makes it smaller. What a client would be told of the statu
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -44,7 +45,7 @@ class Document(msgspec.Struct, array_like=True, frozen=True):
 _unpack = msgspec.msgpack.Decoder(Document).decode
 
 
-class ArchivedState(msgspec.Struct, frozen=True, kw_only=True):
+class ArchivedState(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A transaction, as it is written to SQL and read from it."""
 
     tx_id: str
@@ -73,6 +74,15 @@ class ArchivedState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_final(self) -> bool:
         return self.phase == Phase.COMPLETE
+
+    @cached_property
+    def row(self) -> Row:
+        """Its columns, with its document encoded: once, and perhaps before it is its turn to be written."""
+        return to_row(self)
+
+    @property
+    def is_encoded(self) -> bool:
+        return "row" in self.__dict__
 
 
 def archived_state(
