@@ -1,13 +1,16 @@
 """The archive, as callers of the hot store see it: what left memory is read, or brought back when it is touched."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from datp.archive.database import Database
 from datp.archive.record import archived_state
 from datp.archive.restore import Restorer, Wanted
-from datp.errors import Conflict, DatabaseRefused
+from datp.errors import Conflict, DatabaseRefused, DatabaseUnreachable
 from datp.hotstore.store import Archivable, Found, Reply, Result, Store, Turn
+
+log = logging.getLogger(__name__)
 
 TOUCH_TRIES: Final = 5
 """How often one that is evicted between a call and the next is brought back again."""
@@ -24,11 +27,21 @@ class Archive:
         self.restorer = Restorer(store, database)
         self._store = store
 
-    async def open(self) -> None:
-        """The database is there, and is the archive of this very store. Raises DatabaseError."""
-        await self.database.open()
+    async def open(self, *, patiently: bool = False) -> None:
+        """The database is there, and is the archive of this very store. Raises DatabaseError.
+
+        Patiently: one that is away is looked at when it is first used; what needs none goes on meanwhile.
+        """
         store_id, epoch, *_ = self._store.identity.split("/")
-        await self.database.register_store(store_id, int(epoch), self._store.partitions)
+        named = (store_id, int(epoch), self._store.partitions)
+        try:
+            await self.database.open()
+            await self.database.register_store(*named)
+        except DatabaseUnreachable as error:
+            if not patiently:
+                raise
+            log.warning("going on without the archive until it is back: %s", error)
+            self.database.open_when_used(*named)
 
     async def close(self) -> None:
         await self.database.close()

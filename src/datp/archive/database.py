@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from datp.archive import migrate
-from datp.archive.drivers import Connection, Upsert, driver_for
+from datp.archive.drivers import Connection, Driver, Upsert, driver_for
+from datp.archive.drivers.guarded import GuardedDriver
 from datp.archive.logbook import LogEntry, LogLevel, entry_of, row_of
 from datp.archive.queries import Query, queries
 from datp.archive.record import COLUMNS, ArchivedState, Row, from_row
@@ -85,7 +86,7 @@ class Database:
 
     def __init__(self, url: str, settings: Settings) -> None:
         self.settings = settings
-        self.driver = driver_for(url, settings)
+        self.driver = GuardedDriver(driver_for(url, settings))
         self.store_id = ""
         self.epoch = 0
         """Of the store whose states are written; 0 until it is registered."""
@@ -129,7 +130,20 @@ class Database:
 
     async def register_store(self, store_id: str, epoch: int, partitions: int) -> None:
         """This store is archived here, and no other; raises DatabaseRefused if it is another, or was replaced."""
-        async with self.driver.writing() as connection:
+        await self._register(self.driver, store_id, epoch, partitions)
+
+    def open_when_used(self, store_id: str, epoch: int, partitions: int) -> None:
+        """It is away now: before it is first used, what `open` and `register_store` want must be so."""
+        self.store_id, self.epoch, self.partitions = store_id, epoch, partitions
+
+        async def check() -> None:
+            await migrate.check(self.driver.within)
+            await self._register(self.driver.within, store_id, epoch, partitions)
+
+        self.driver.check_first(check)
+
+    async def _register(self, driver: Driver, store_id: str, epoch: int, partitions: int) -> None:
+        async with driver.writing() as connection:
             await connection.run(self._queries["insert_store"], store_id=store_id, epoch=epoch, partitions=partitions)
             # A store that was rebuilt while this database was away, or restored from a copy, is ahead of it.
             await connection.run(self._queries["set_epoch"], epoch=epoch, store_id=store_id)

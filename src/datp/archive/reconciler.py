@@ -2,7 +2,8 @@
 
 It pages through SQL's live rows when it starts, after every failover or restart of the store's server, and every few
 minutes. Most rows are in memory, or evicted, with the version that SQL holds or a newer one. What the store has in an
-older version, or not at all, was lost with the store's last writes, and SQL's word replaces it.
+older version, or not at all, was lost with the store's last writes, and SQL's word replaces it. So it is with the
+definitions.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from datp.archive.database import FIRST, Database
+from datp.archive.publish import settle
 from datp.archive.record import ArchivedState
 from datp.archive.restore import adopt
 from datp.errors import BrokenState
@@ -45,6 +47,7 @@ class Reconciler(Service):
 
     async def turn(self) -> None:
         self._awake.clear()
+        await settle(self._store, self._database)
         found = await reconcile(self._store, self._database, self.settings.reconcile_batch)
         self.rounds += 1
         if found:

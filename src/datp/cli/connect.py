@@ -70,7 +70,7 @@ async def opened(given: str) -> AsyncIterator[Session]:
         await store.open()
         if database_url := find_database_url(given, settings):
             archive = Archive(store, Database(database_url, settings))
-            await archive.open()
+            await archive.open(patiently=True)
         definitions = Definitions(store, archive.database if archive else None)
         transactions = Transactions(store, definitions, archive)
         events = OperatorEvents(store, archive.database if archive else None)

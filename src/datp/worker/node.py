@@ -23,7 +23,7 @@ from datp.archive.reconciler import Reconciler
 from datp.archive.retention import Retention
 from datp.clock import Clock, FollowingClock
 from datp.definitions import Definitions
-from datp.errors import BadDefinition, StartRefused, StoreError, StoreLost
+from datp.errors import BadDefinition, DatabaseUnreachable, StartRefused, StoreError, StoreLost
 from datp.hotstore.store import Store
 from datp.model.event import Event
 from datp.model.next_move import Park, Verdict
@@ -97,9 +97,10 @@ class Node:
         await self.store.open()
         try:
             if self.archive is not None:
-                await self.archive.open()
+                await self.archive.open(patiently=True)
             if "archive" in self.roles:
-                await self.definitions.settle()
+                with contextlib.suppress(DatabaseUnreachable):  # the reconciler does it when it is back
+                    await self.definitions.settle()
             await self.definitions.reload()
             self.settings = with_group(self.settings, self.definitions.group(self.settings.node_group))
             self._started_at_ms = self.clock.now_ms()

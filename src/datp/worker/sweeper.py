@@ -6,6 +6,7 @@ import logging
 
 from datp.archive.restore import Restorer, Wanted
 from datp.clock import Clock
+from datp.errors import DatabaseUnreachable
 from datp.hotstore.store import Happened, Reply, Store, Swept
 from datp.service import Service
 from datp.settings import Settings
@@ -48,6 +49,10 @@ class Sweeper(Service):
         await self._awake.sleep(next_pause_s(swept, self.settings.sweep_interval_ms))
 
 
+WAIT_FOR_SQL_S = 1.0
+"""Claims run out after ten times that; and those in memory are woken late by this at the most."""
+
+
 class Waker(Service):
     """Sleepers go back to their queues when their time comes. The role `wakeup`, on any number of nodes."""
 
@@ -57,9 +62,18 @@ class Waker(Service):
         self._restorer = restorer
         self._store = store
         self._awake = _Alarm(self)
+        self._bringing: asyncio.Task[None] | None = None
+        self._is_sql_away = False
 
     def wake(self) -> None:
         self._awake.ring()
+
+    async def stop(self) -> None:
+        await super().stop()
+        if self._bringing is not None:
+            await asyncio.wait([self._bringing], timeout=self.settings.store_timeout_ms / 1000)
+            self._bringing.cancel()
+            await asyncio.gather(self._bringing, return_exceptions=True)
 
     def sleeper_added(self, wake_in_ms: int) -> None:
         """This node has just stored a sleeper; it may be due before the next look."""
@@ -74,22 +88,39 @@ class Waker(Service):
         for one in happened:
             if one.what == "PARKED":
                 log.error("%s was asleep, but there is no state; it is on the exception list", one.tx_id)
-        await self._bring_back([one.tx_id for one in happened if one.what == "EVICTED"])
+        await self._bring_back_beside([one.tx_id for one in happened if one.what == "EVICTED"])
         _raise_first_error(replies)
         if any(len(one.happened) >= want for one in swept):
             return
         await self._awake.sleep(next_pause_s(swept, self.settings.wake_interval_ms))
 
+    async def _bring_back_beside(self, tx_ids: list[str]) -> None:
+        """Those that had left memory will be back. A database that hangs must not hold up sleepers in memory."""
+        if self._bringing is not None:
+            await asyncio.wait([self._bringing], timeout=WAIT_FOR_SQL_S if tx_ids else 0)
+            if not self._bringing.done():
+                return  # their claims run out, and they are due again
+            finished, self._bringing = self._bringing, None
+            finished.result()
+        if tx_ids:
+            self._bringing = asyncio.create_task(self._bring_back(tx_ids), name="bringing back")
+
     async def _bring_back(self, tx_ids: list[str]) -> None:
-        """Those that had left memory are back, and go on. If that fails, they are due again when their claim ends."""
-        if tx_ids and self._restorer is None:
+        """They are back, and go on. If that fails, they are due again when their claim ends."""
+        if self._restorer is None:
             log.error(
                 "%d sleepers are due that have left memory, and this node has no archive to bring them back from:"
                 " name one with DATP_DATABASE_URL, or take the role wakeup from it",
                 len(tx_ids),
             )
-        elif tx_ids and self._restorer is not None:
+            return
+        try:
             await self._restorer.restore([Wanted(tx_id, "due") for tx_id in tx_ids])
+            self._is_sql_away = False
+        except DatabaseUnreachable as error:
+            if not self._is_sql_away:
+                log.warning("sleepers that have left memory can't be woken now: %s; trying again", error)
+            self._is_sql_away = True
 
 
 def _answered(replies: list[Reply[Swept]]) -> list[Swept]:

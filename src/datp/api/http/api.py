@@ -48,7 +48,7 @@ class Api:
         """Everything is connected. Raises StoreError, DatabaseError, StartRefused."""
         await self.store.open()
         if self.archive is not None:
-            await self.archive.open()
+            await self.archive.open(patiently=True)
         await self.definitions.reload()
         self._take_over_settings()
         listener = Listener(self.store, self.waiting)
