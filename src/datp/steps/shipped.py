@@ -8,6 +8,7 @@ from datp.steps.library.mocks import mock_reply, slow, unsteady
 from datp.steps.library.pauses import delay, wait
 from datp.steps.library.replies import echo, fixed_reply, require
 from datp.steps.library.reports import log, progress, set_switch
+from datp.steps.library.sql_run import sql_run
 
 __all__ = [
     "check_fields",
@@ -23,6 +24,7 @@ __all__ = [
     "require",
     "set_switch",
     "slow",
+    "sql_run",
     "unsteady",
     "wait",
 ]

@@ -28,10 +28,6 @@ class CredentialSource(Protocol):
         """The owner's credential of this name, or the one that everybody shares; raises NotFound, DatabaseError."""
 
 
-class Closable(Protocol):
-    async def close(self) -> None: ...
-
-
 class Tools:
     """Shared by the steps of a node, from its start to its end."""
 
@@ -71,7 +67,7 @@ class Tools:
         return await self._credentials.find(name, owner)
 
     async def kept(self, key: str, make: Callable[[], Awaitable[T]]) -> T:
-        """Something that steps share, such as a pool of connections; made once, closed with the node."""
+        """Something that steps share, made once; if it has `close`, that is awaited when the node ends."""
         async with self._making.setdefault(key, asyncio.Lock()):
             if key not in self._kept:
                 self._kept[key] = await make()
@@ -82,7 +78,8 @@ class Tools:
         """What was opened is closed."""
         kept, self._kept = self._kept, {}
         for one in kept.values():
-            await one.close()
+            if hasattr(one, "close"):
+                await one.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
