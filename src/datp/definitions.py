@@ -71,7 +71,7 @@ class Definitions:
 
     def has(self, versions: Mapping[str, str]) -> bool:
         """Whether all of these have been loaded."""
-        return all(pair in self._versions for pair in versions.items())
+        return versions.items() <= self._versions.keys()
 
     async def load(self, pairs: Iterable[tuple[str, str]]) -> None:
         """These versions are loaded; raises NotFound for one that isn't there."""
