@@ -10,6 +10,7 @@ from typing import Any
 
 import uvloop
 
+from bench.cores import apart
 from bench.raw import measure_drain, measure_enqueue
 from datp.api.transactions import StartRequest, Transactions
 from datp.definitions import Definitions
@@ -87,16 +88,20 @@ async def measure(total: int, name: str, workers: int, partitions: int) -> dict[
     with tempfile.TemporaryDirectory() as folder:
         server = EmbeddedServer(Path(folder) / "raw", options={"auto-aof-rewrite-percentage": "0"})
         server.start()
+        apart(server.pid)
         raw_enqueue = (await measure_enqueue(server.url, total)).items_per_s
         raw = (await measure_drain(server.url, total)).items_per_s
         raw_overlapped = (await measure_drain(server.url, total, overlapped=True)).items_per_s
         server.stop()
         server = EmbeddedServer(Path(folder) / "engine", options={"auto-aof-rewrite-percentage": "0"})
         server.start()
+        apart(server.pid)
         settings = Settings(store_url=server.url, partitions=partitions, workers=workers)
         store, transactions = await prepare(server.url, settings)
         enqueue = await fill(transactions, name, total)
+        node_s, server_s = time.process_time(), await server_cpu_s(store)
         drained = await drain(server.url, settings, store, total)
+        node_s, server_s = time.process_time() - node_s, await server_cpu_s(store) - server_s
         await store.close()
         server.stop()
     return {
@@ -105,7 +110,14 @@ async def measure(total: int, name: str, workers: int, partitions: int) -> dict[
         "drain": drained,
         "raw drain": raw,
         "raw overlapped": raw_overlapped,
+        "node's core, µs": node_s / total * 1e6,
+        "server's core, µs": server_s / total * 1e6,
     }
+
+
+async def server_cpu_s(store: Store) -> float:
+    info = await store.connection.info("cpu")
+    return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
 
 def main() -> None:
@@ -122,7 +134,8 @@ def main() -> None:
     ]
     medians = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
     for name, value in medians.items():
-        print(f"{name:16} {value:10,.0f}/s   {', '.join(f'{row[name]:,.0f}' for row in rows)}")
+        unit = "" if name.endswith("µs") else "/s"
+        print(f"{name:18} {value:10,.0f}{unit}   {', '.join(f'{row[name]:,.0f}' for row in rows)}")
     print(f"drain is {medians['drain'] / medians['raw drain']:.0%} of its raw limit")
     print(f"enqueue is {medians['enqueue'] / medians['raw enqueue']:.0%} of its raw limit")
 

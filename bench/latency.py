@@ -9,6 +9,7 @@ from pathlib import Path
 import uvloop
 from redis.asyncio import Redis
 
+from bench.cores import apart
 from bench.drain import INPUT, prepare
 from bench.drain import echo as echo_step
 from bench.drain import noop as noop_step
@@ -25,6 +26,7 @@ async def measure(total: int, partitions: int) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         server = EmbeddedServer(Path(folder) / "engine")
         server.start()
+        apart(server.pid)
         settings = Settings(store_url=server.url, partitions=partitions)
         store, transactions = await prepare(server.url, settings)
         registry = Registry([getattr(noop_step, MARK), getattr(echo_step, MARK)])

@@ -29,6 +29,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from bench.cores import apart
 from datp.embedded import EmbeddedServer, find_engine, identify
 
 BATCH_SIZE = 100
@@ -289,6 +290,7 @@ def main() -> None:
             tempfile.TemporaryDirectory(prefix="datp-raw-") as directory,
             EmbeddedServer(Path(directory), binary=engine.binary, options=SERVER_OPTIONS) as server,
         ):
+            apart(server.pid)
             repeats.append(uvloop.run(one_repeat(server.url, options.total)))
 
     packages = ", ".join(f"{name} {version(name)}" for name in ("redis", "hiredis", "msgspec", "uvloop"))

@@ -42,9 +42,9 @@ def main() -> None:
         figures[says] = {**medians, **shares}
         print(says)
         for key, value in medians.items():
-            print(f"  {key:16} {value:10,.0f}/s")
+            print(f"  {key:18} {value:10,.0f}{'' if key.endswith('µs') else '/s'}")
         for key, value in shares.items():
-            print(f"  {key:16} {value:10.0%}")
+            print(f"  {key:18} {value:10.0%}")
     figures["one at a time"] = latency.main()
     if wanted.write:
         wanted.write.write_text(json.dumps(figures, indent=1) + "\n")

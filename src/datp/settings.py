@@ -122,7 +122,9 @@ class Settings(Limits, _Origin):
     )
 
     # ── taking and running
-    batch_size_max: int = setting(200, "items", "one script call stays below 10 ms, and others get their turn")
+    batch_size_max: int = setting(
+        100, "items", "one script call stays below 2 ms, others get their turn, and it fits a socket's buffer"
+    )
     batch_bytes_max: int = setting(
         8 * 1024 * 1024,
         "bytes",

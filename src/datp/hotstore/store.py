@@ -814,20 +814,24 @@ class Turn:
         given: dict[str, Any],
         partition_for_first: Callable[[str], int] = partition_of,
     ) -> tuple[list[RawCall], list[list[int]]]:
-        """A call for each partition that the items' first fields name, and which items went into it."""
+        """Calls for each partition that the items' first fields name, none with more than `batch_size_max` items, so
+        that others get their turn in between; and which items went into each."""
         assert not bodies or len(bodies) == len(items), (
             f"{name} was given {len(items)} items and {len(bodies)} documents"
         )
         partitions = [partition_for_first(item[0] if isinstance(item, tuple) else item.tx_id) for item in items]
+        most = self._store.settings.batch_size_max
         distinct = sorted(set(partitions))
-        if len(distinct) == 1:
+        if len(distinct) == 1 and len(items) <= most:
             return [self._call(name, distinct[0], given, items, bodies)], [list(range(len(items)))]
         calls, places = [], []
         for partition in distinct:
             here = [place for place, where in enumerate(partitions) if where == partition]
-            chosen = [bodies[place] for place in here] if bodies else ()
-            calls.append(self._call(name, partition, given, [items[place] for place in here], chosen))
-            places.append(here)
+            for first in range(0, len(here), most):
+                piece = here[first : first + most]
+                chosen = [bodies[place] for place in piece] if bodies else ()
+                calls.append(self._call(name, partition, given, [items[place] for place in piece], chosen))
+                places.append(piece)
         return calls, places
 
 
