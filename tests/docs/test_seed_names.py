@@ -16,6 +16,7 @@ from datp.model.event import EventKind
 from datp.model.status import Phase, Status
 from datp.reference import changeable, shown_default
 from datp.settings import FIELDS, NAMES
+from datp.transfers.state import ShownState, TransferState
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = ROOT / "src/datp"
@@ -23,7 +24,7 @@ PAGE: Final = ROOT / "docs/reference/seed-names.md"
 LIST: Final = Path(__file__).with_name("seed_names.txt")
 
 OURS = re.compile(r"(\w+) `([^`]+)`")
-WITHOUT_OURS = re.compile(r"gone|comes with (the archive|webhooks|HTTP|transfers|links)")
+WITHOUT_OURS = re.compile(r"gone|comes with links")
 
 
 class Row(NamedTuple):
@@ -108,6 +109,29 @@ def record() -> set[str]:
     return set(re.findall(r'"(\w+)":', (SOURCE / "worker/node.py").read_text()))
 
 
+@cache
+def columns() -> dict[str, set[str]]:
+    """Every table of the archive's database, with its columns."""
+    found: dict[str, set[str]] = {}
+    for path in (SOURCE / "archive/migrations/sqlite").glob("*.up.sql"):
+        for table, body in re.findall(r"CREATE TABLE (\w+) \((.*?)^\)", path.read_text(), re.DOTALL | re.MULTILINE):
+            found[table] = set(re.findall(r"^  ([a-z_]+)\s", body, re.MULTILINE))
+    return found
+
+
+def is_column(name: str) -> bool:
+    table, _, column = name.partition(".")
+    return column in columns().get(table, ())
+
+
+@cache
+def options() -> set[str]:
+    """What `datp transfers generate` may be told, and its name."""
+    source = (SOURCE / "cli/transfers.py").read_text()
+    generate = source[source.index("def generate(") :]
+    return {"generate", *re.findall(r'"(--[\w-]+)"', generate)}
+
+
 def is_attribute(name: str) -> bool:
     owner, _, attribute = name.partition(".")
     return attribute in classes().get(owner, ())
@@ -124,6 +148,10 @@ EXISTS: Final[dict[str, Callable[[str], bool]]] = {
     "event": lambda name: name in get_args(EventKind),
     "class": lambda name: name in classes(),
     "attribute": is_attribute,
+    "table": lambda name: name in columns(),
+    "column": is_column,
+    "state": lambda name: name in {*TransferState, *ShownState},
+    "option": lambda name: name in options(),
     "record": lambda name: name in record(),
 }
 
