@@ -28,6 +28,8 @@
     │   └── DatabaseRefused    it will not get better by itself
     │       └── RowsRefused    some rows can't be stored, whoever tries; the others were
     ├── NoCredentials          credentials can't be read here: there is no database, or no key
+    ├── ApiError               of the client: the API answered what the client doesn't understand
+    │   └── ApiUnreachable     no answer; whether it was done is not known
     ├── StartRefused           this node cannot run as it is configured
     └── BrokenState            a stored document cannot be read
 
@@ -268,6 +270,20 @@ class NoCredentials(DatpError):
     code = "no-credentials"
     http_status = 503
     exit_code = 6
+
+
+class ApiError(DatpError):
+    """The API answered something that the client doesn't understand, or failed."""
+
+    code = "api-error"
+    http_status = 502
+    exit_code = 5
+
+
+class ApiUnreachable(ApiError):
+    """No answer of the API has come in time; whether what was asked was done is not known."""
+
+    code = "api-unreachable"
 
 
 class StartRefused(DatpError):

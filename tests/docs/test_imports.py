@@ -42,6 +42,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "end_with_parent": set(),
     "embedded": {"errors", "end_with_parent"},
     "client": {"errors", "model"},
+    "__init__": {"client"},
     # `python -m datp` is the command line
     "__main__": {"cli"},
 }

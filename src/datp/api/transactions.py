@@ -180,9 +180,9 @@ class Transactions:
             turn.move_idempotency_key(*key, claimed_for, tx_id)
 
     async def start_batch(
-        self, owner: str, requests: Sequence[StartRequest]
+        self, owner: str, requests: Sequence[StartRequest], idempotency_keys: Sequence[str] = ()
     ) -> list[Started | BadRequest | NotFound | Conflict | StoreFull]:
-        """A result for each, in order; one that is refused doesn't hurt the others."""
+        """A result for each, in order; one that is refused doesn't hurt the others. A key for each, '' for none."""
         most = self._store.settings.starts_per_call_max
         if len(requests) > most:
             raise TooLarge(f"{len(requests)} transactions are more than starts_per_call_max ({most}) allows")
@@ -200,7 +200,13 @@ class Transactions:
                 pipeline = pinned.get(name) if isinstance(name, str) else None
                 if pipeline is None:
                     pipeline = pinned[name] = await self._pin(name)
-                prepared.append(self._prepare(checked_owner, request, pipeline, now_ms))
+                key = idempotency_keys[place] if idempotency_keys else ""
+                if key and request.external_id is not None:
+                    raise BadRequest(
+                        "In a batch, give an externalId or an idempotencyKey: each makes it start once",
+                        field="idempotencyKey",
+                    )
+                prepared.append(self._prepare(checked_owner, request, pipeline, now_ms, key))
                 places.append(place)
             except (BadRequest, NotFound) as error:
                 results[place] = error

@@ -104,6 +104,13 @@ class StartBody(StartRequest, frozen=True, rename="camel", forbid_unknown_fields
     wait: Wait | None = None
 
 
+class BatchItem(StartRequest, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """One of a batch."""
+
+    idempotency_key: str | None = None
+    """As the header `Idempotency-Key` of a single start. Not beside an externalId, which does the same."""
+
+
 class BatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Transactions to be started; each is handled alone."""
 
@@ -171,7 +178,7 @@ class Switch(msgspec.Struct, frozen=True, rename="camel"):
     value: bool | int | float | str | None
 
 
-_item_decoder = msgspec.json.Decoder(StartRequest)
+_item_decoder = msgspec.json.Decoder(BatchItem)
 
 STARTED: Final = {
     200: "It has ended: what it came to.",
@@ -277,7 +284,7 @@ class TransactionRoutes:
 
     async def start_batch(self, call: Call, body: BatchBody) -> Answer[BatchReply]:
         """Start many transactions: a result for each, in order; one that is refused doesn't hurt the others."""
-        requests: list[StartRequest] = []
+        requests: list[BatchItem] = []
         results: list[BatchResult | None] = []
         for place, raw in enumerate(body.transactions):
             try:
@@ -285,7 +292,8 @@ class TransactionRoutes:
                 results.append(None)
             except BadRequest as error:
                 results.append(_not_started(error))
-        outcomes = iter(await self._api.transactions.start_batch(call.caller.owner, requests))
+        keys = [request.idempotency_key or "" for request in requests]
+        outcomes = iter(await self._api.transactions.start_batch(call.caller.owner, requests, keys))
         answers = []
         for result in results:
             if result is None:
