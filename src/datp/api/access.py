@@ -86,6 +86,20 @@ class Access:
             raise Unauthenticated(f"The key {key.id} {why}; make another with: datp key create")
         return Caller(key.owner, key.role, key.id, key.name)
 
+    async def caller_of(self, key_id: str) -> Caller:
+        """Who uses this key, whose session was checked otherwise. Raises Unauthenticated, DatabaseError."""
+        key = await self._look_up(key_id)
+        if key is None or key.why_not(self._clock.now_ms()):
+            raise Unauthenticated("The session is over: its key is no longer good")
+        return Caller(key.owner, key.role, key.id, key.name)
+
+    async def secret_hash_of(self, key_id: str) -> str:
+        """What is kept of the key's secret: sessions are signed with it. Raises Unauthenticated, DatabaseError."""
+        key = await self._look_up(key_id)
+        if key is None:
+            raise Unauthenticated("There is no such key")
+        return str(key.secret_hash)
+
     def forget(self, key_id: str) -> None:
         """This key is looked up again at its next use."""
         self._known.pop(key_id, None)

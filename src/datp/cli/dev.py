@@ -217,6 +217,7 @@ def _announce(
         say(f"  node groups  {groups}")
         say(f"  pipelines    {', '.join(pipelines)}")
         say(f"  HTTP         {http_url}/docs, without keys for whoever asks from this machine")
+        say(f"  monitor      {http_url}/mondat")
         say(f"  health       {http_url}/healthz and {http_url}/readyz")
         say()
         say("Try, in another terminal:")

@@ -23,6 +23,7 @@ from datp.api.http.server import BACKLOG, HttpServer
 from datp.cli.output import note
 from datp.clock import FollowingClock
 from datp.errors import DatpError, StartRefused
+from datp.mondat.app import Monitor, guarded
 from datp.settings import Settings
 from datp.worker.node import Node
 
@@ -95,7 +96,7 @@ class Front:
         await api.open()
         routes = [*health_routes(self._health), *api_routes(api)]
         door = Door(api.access, loopback_port=self._port if api.is_without_keys else None)
-        self._app = HttpApp(with_description(routes), door, api.load)
+        self._app = HttpApp(with_description(routes), door, api.load, {"mondat": guarded(Monitor(api).app, door)})
 
     async def stop(self) -> None:
         """What was asked has been answered; then nothing listens any more."""
