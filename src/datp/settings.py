@@ -115,6 +115,9 @@ class Settings(Limits, _Origin):
         "", "networks", "what steps and webhooks may call beside public addresses: 10.0.0.0/8,fd00::/8"
     )
 
+    programs: str = setting(
+        "", "names", "what the step program/run may run, with commas between; empty: nothing, *: anything"
+    )
     credential_keys: str = setting(
         "",
         "keys",

@@ -32,7 +32,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     **dict.fromkeys(STATIONS, NOUNS | STORES),
     # the API is a station and the face of stations: it answers for those that wait, those that are told, and transfers
     "api": NOUNS | STORES | {"pipelines", "longpoll", "webhooks", "transfers"},
-    "steps": NOUNS,
+    "steps": NOUNS | {"end_with_parent"},
     "worker": NOUNS | STORES | {"steps"},
     "links": NOUNS | STORES | {"steps"},
     "transfers": NOUNS | STORES | {"steps"},

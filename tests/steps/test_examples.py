@@ -13,7 +13,7 @@ from datp.testing import Lab
 
 EXAMPLES: Final = [(step_type, example) for step_type in STEP_TYPES for example in step_type.examples]
 
-NEED_MORE: Final = {"http/call", "sql/run"}
+NEED_MORE: Final = {"http/call", "program/run", "sql/run"}
 """Their examples talk to others: a server, a database, a program. They are run where those are."""
 
 

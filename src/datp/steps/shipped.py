@@ -6,6 +6,7 @@ from datp.steps.library.fields_map import map_fields
 from datp.steps.library.http_call import http_call
 from datp.steps.library.mocks import mock_reply, slow, unsteady
 from datp.steps.library.pauses import delay, wait
+from datp.steps.library.program_run import program_run
 from datp.steps.library.replies import echo, fixed_reply, require
 from datp.steps.library.reports import log, progress, set_switch
 from datp.steps.library.sql_run import sql_run
@@ -20,6 +21,7 @@ __all__ = [
     "log",
     "map_fields",
     "mock_reply",
+    "program_run",
     "progress",
     "require",
     "set_switch",
