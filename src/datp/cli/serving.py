@@ -15,14 +15,15 @@ from datp.api.access import Access
 from datp.api.health import Health
 from datp.api.http.all_routes import api_routes, with_description
 from datp.api.http.api import Api
-from datp.api.http.app import HttpApp, Receive, Scope, Send
+from datp.api.http.app import HttpApp, Receive, Scope, Send, send_answer
 from datp.api.http.door import Door
 from datp.api.http.health_routes import health_routes
 from datp.api.http.load import Load
+from datp.api.http.problem import refusal
 from datp.api.http.server import BACKLOG, HttpServer
 from datp.cli.output import note
 from datp.clock import FollowingClock
-from datp.errors import DatpError, StartRefused
+from datp.errors import DatpError, StartRefused, TooBusy
 from datp.mondat.app import Monitor, guarded
 from datp.settings import Settings
 from datp.worker.node import Node
@@ -76,8 +77,10 @@ class Told:
 class Front:
     """What listens: at first it says only how the nodes are, and once the API is open it serves that too."""
 
-    def __init__(self, health: Health, listener: socket.socket, settings: Settings) -> None:
+    def __init__(self, health: Health, listener: socket.socket, settings: Settings, *, will_open: bool) -> None:
+        """`will_open`: an API comes; who asks for it before that is told to come again, and not that it isn't there."""
         self._health = health
+        self._will_open = will_open
         self._port = listener.getsockname()[1]
         self._settings = settings
         self._app = self._app_without_api()
@@ -108,7 +111,12 @@ class Front:
 
     def _app_without_api(self) -> HttpApp:
         nobody = Access(None, self._settings, FollowingClock())
-        return HttpApp(health_routes(self._health), Door(nobody), Load(self._settings))
+        mounts = {"v1": _not_yet} if self._will_open else {}
+        return HttpApp(health_routes(self._health), Door(nobody), Load(self._settings), mounts)
+
+
+async def _not_yet(scope: Scope, receive: Receive, send: Send) -> None:
+    await send_answer(send, refusal(TooBusy("The API of this process has not started yet", retry_after_s=1)))
 
 
 async def serve(
@@ -127,7 +135,9 @@ async def serve(
     """
     _allow_many_connections()
     health = Health(nodes)
-    front = Front(health, listener, nodes[0].settings) if listener is not None else None
+    front = None
+    if listener is not None:
+        front = Front(health, listener, nodes[0].settings, will_open=api is not None)
     if front is not None:
         front.start()
     try:
