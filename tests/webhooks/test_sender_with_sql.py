@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
@@ -12,8 +12,9 @@ from webhooks.test_sender import nothing_is_owed
 from worker.support import Engine, until
 
 from datp.api.transactions import StartRequest
-from datp.archive.deliveries import Deliveries
-from datp.errors import Conflict, DatabaseUnreachable, NotFound
+from datp.archive.deliveries import Deliveries, DeliveryRow
+from datp.archive.webhook_keys import WebhookKey, WebhookKeys
+from datp.errors import Conflict, DatabaseUnreachable, NotFound, RowsRefused
 from datp.model.signature import verify
 from datp.webhooks.desk import DeliveryWithAttempts, WebhookDesk
 from datp.webhooks.keys import OwnerKeys
@@ -185,7 +186,6 @@ async def test_while_sql_is_away_deliveries_stay_in_the_store_and_go_on(eng_with
 
 async def test_keys_that_are_known_sign_while_sql_is_away(eng_with_sql: Engine) -> None:
     assert eng_with_sql.archive is not None
-    from datp.archive.webhook_keys import WebhookKeys
     from datp.webhooks import keys as keys_module
 
     stored = WebhookKeys(eng_with_sql.archive.database)
@@ -365,3 +365,67 @@ async def test_one_that_never_answers_is_parked_too(eng_with_sql: Engine) -> Non
         [first] = await there.heard()
         found = await delivery(eng, first.headers["webhook-id"], "parked")
     assert [attempt.says for attempt in found.attempts] == ["no answer within 0.05 s"] * 2
+
+
+# ── what holds up nobody ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_while_a_receiver_asks_for_a_pause_nothing_that_is_owed_to_it_is_sent(eng_with_sql: Engine) -> None:
+    eng = eng_with_sql
+    await eng.pipeline("echo", "util/echo")
+    await teller(eng, ROLES)
+    async with receiver(status(429, "Retry-After: 3600"), OK) as there, receiver() as other:
+        await eng.start("echo", metadata={"webhook": there.url()})
+        [first] = await there.heard()
+        await delivery(eng, first.headers["webhook-id"], "retrying")
+        urls = [*[there.url()] * 10, other.url()]
+        await eng.transactions.start_batch("acme", [StartRequest("echo", metadata={"webhook": url}) for url in urls])
+        await other.heard()
+        await _let_go(eng)
+        assert len(there.requests) == 1
+
+
+async def test_a_row_that_sql_does_not_take_holds_up_no_others(
+    eng_with_sql: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eng = eng_with_sql
+    write = Deliveries.write
+
+    async def picky(self: Deliveries, rows: Sequence[DeliveryRow]) -> None:
+        if any("/odd" in row.url for row in rows):
+            raise RowsRefused("it is too odd")
+        await write(self, rows)
+
+    monkeypatch.setattr(Deliveries, "write", picky)
+    await eng.pipeline("echo", "util/echo")
+    await teller(eng, ROLES, webhook_retries="10ms,10ms,10ms")
+    async with receiver(status(500)) as there:
+        urls = [there.url("/odd"), *[there.url()] * 5]
+        await eng.transactions.start_batch("acme", [StartRequest("echo", metadata={"webhook": url}) for url in urls])
+        desk = desk_of(eng)
+
+        async def parked() -> bool:
+            in_sql, in_store = await desk.page(state="parked"), await desk.page(state="owed")
+            return (len(in_sql), [one.state for one in in_store]) == (5, ["parked"])
+
+        await until(parked, "five are parked in SQL, and the odd one in the store")
+    await desk.resend((await desk.page(state="owed"))[0].id)
+
+
+async def test_many_who_need_the_same_keys_ask_once(eng_with_sql: Engine) -> None:
+    assert eng_with_sql.archive is not None
+    stored = WebhookKeys(eng_with_sql.archive.database)
+    asked: list[str] = []
+    signing = stored.signing
+
+    async def counted(owner: str, now_ms: int) -> list[WebhookKey]:
+        asked.append(owner)
+        return await signing(owner, now_ms)
+
+    stored.signing = counted  # type: ignore[method-assign]
+    await stored.first("acme", bytes, 1)
+    asked.clear()
+    owner_keys = OwnerKeys(stored, "")
+    found = await asyncio.gather(*(owner_keys.of("acme", 1) for _ in range(50)))
+    assert asked == ["acme"]
+    assert all(keys == found[0] for keys in found)

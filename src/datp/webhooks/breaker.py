@@ -18,6 +18,10 @@ log = logging.getLogger(__name__)
 RESULTS: Final = {Verdict.DELIVERED: "fine", Verdict.FAILED: "failed", Verdict.GONE: "gone"}
 
 
+BUSY_MAX_MS: Final = 3_600_000
+"""How long everything owed to a URL waits because its receiver asked for it; what failed may wait longer."""
+
+
 class Trouble:
     """What this sender knows of a URL that fails."""
 
@@ -36,6 +40,8 @@ class Breaker:
         self.troubles: dict[str, Trouble] = {}
         self.calling: Counter[str] = Counter()
         """URL → requests under way."""
+        self._busy: dict[str, int] = {}
+        """URL → until when its receiver asked not to be called."""
         self._store = store
         self._events = events
         self._reports: list[tuple[str, str, str]] = []
@@ -44,6 +50,7 @@ class Breaker:
         """A request to this URL came to this."""
         known = self.troubles.get(url)
         if outcome.verdict is Verdict.DELIVERED:
+            self._busy.pop(url, None)
             if known is not None:
                 del self.troubles[url]
                 self._reports.append((url, RESULTS[outcome.verdict], ""))
@@ -51,8 +58,18 @@ class Breaker:
         if known is None:
             known = self.troubles[url] = Trouble()
         known.comment = outcome.comment
+        if outcome.retry_after_ms:
+            self._busy[url] = self._store.clock.now_ms() + min(outcome.retry_after_ms, BUSY_MAX_MS)
         known.is_gone = known.is_gone or outcome.verdict is Verdict.GONE
         self._reports.append((url, RESULTS[outcome.verdict], outcome.comment))
+
+    def pause_ms(self, url: str, now_ms: int) -> int:
+        """How long the URL is to be left alone: it is paused, or its receiver asked for that. 0: not at all."""
+        known = self.troubles.get(url)
+        busy_until_ms = self._busy.get(url, 0)
+        if busy_until_ms and busy_until_ms <= now_ms:
+            del self._busy[url]
+        return max(0, busy_until_ms - now_ms, known.paused_until_ms - now_ms if known is not None else 0)
 
     @property
     def has_reports(self) -> bool:

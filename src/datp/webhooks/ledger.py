@@ -99,18 +99,31 @@ class Ledger(RoleService):
     async def _write_rows(self) -> None:
         moving, self._moving = self._moving, []
         rows, self._rows = self._rows[:BATCH], self._rows[BATCH:]
+        refused: set[str] = set()
         try:
-            await self._deliveries.write([*rows, *(row for row, _, _ in moving)])
-        except DatabaseError as error:
+            await self._write_what_can_be([*rows, *(row for row, _, _ in moving)], refused)
+        except DatabaseUnreachable:
             for _, _, stays in moving:
                 self._acknowledge(stays)
-            if isinstance(error, DatabaseUnreachable):
-                self._rows = rows + self._rows
-                raise
-            log.error("what became of %d deliveries can't be written: %s", len(rows) + len(moving), error)
-            return
-        for _, moved, _ in moving:
-            self._acknowledge(moved)
+            self._rows = rows + self._rows
+            raise
+        for row, moved, stays in moving:
+            self._acknowledge(stays if row.id in refused else moved)
+
+    async def _write_what_can_be(self, rows: list[DeliveryRow], refused: set[str]) -> None:
+        """One that SQL doesn't take holds up no others."""
+        try:
+            await self._deliveries.write(rows)
+        except DatabaseUnreachable:
+            raise
+        except DatabaseError as error:
+            if len(rows) == 1:
+                log.error("what became of %s can't be written: %s", rows[0].id, error)
+                refused.add(rows[0].id)
+                return
+            middle = len(rows) // 2
+            await self._write_what_can_be(rows[:middle], refused)
+            await self._write_what_can_be(rows[middle:], refused)
 
     async def _write_rest(self) -> None:
         finished, self._finished = self._finished, []

@@ -256,7 +256,7 @@ class Sender(RoleService):
             if known.is_gone:
                 self._park(delivery, f"{delivery.url} wants no more: {known.comment}")
                 return
-            pause_ms = known.paused_until_ms - self._store.clock.now_ms()
+            pause_ms = self.breaker.pause_ms(delivery.url, self._store.clock.now_ms())
             if pause_ms > 0:
                 # A little apart, so that they don't come back all at once.
                 self._postpone(delivery, round(pause_ms * (1 + 0.1 * self._chance.random())))
@@ -375,8 +375,9 @@ class Sender(RoleService):
         if delivery.from_sql:
             self.ledger.finish(row, delivery.claim)
             return
-        stays_ms = wait_ms if wait_ms is not None else self.settings.webhook_pause_ms
-        stays = WebhookAck(delivery.tx_id, delivery.claim, "retry", stays_ms, outcome.comment)
+        stays = WebhookAck(
+            delivery.tx_id, delivery.claim, "parked" if wait_ms is None else "retry", wait_ms or 0, outcome.comment
+        )
         self.ledger.move(row, WebhookAck(delivery.tx_id, delivery.claim, "moved", 0, ""), stays)
 
     def _remember(
