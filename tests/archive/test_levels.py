@@ -2,12 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from worker.support import Engine, until
 
+from datp.api.transactions import Transactions
+from datp.archive import migrate
+from datp.archive.archive import Archive
 from datp.archive.database import Database
 from datp.archive.rebuild import rebuild
+from datp.errors import Conflict
 from datp.hotstore.store import Found, Store
 from datp.model.ids import TransactionId
 from datp.model.status import Phase
@@ -166,3 +171,40 @@ async def test_the_level_is_the_pipelines_or_the_default(eng: Engine) -> None:
     eng.store.settings = eng.with_settings(durability="journal")
     later = await eng.start("unsaid")
     assert set(await sql(eng).read_states([later])) == {later}
+
+
+# ── the database is lost, and the store is not ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+async def test_a_new_database_takes_over_what_the_store_knows(eng: Engine, tmp_path: Path) -> None:
+    """What is in memory goes on; a sleeper that had left it is gone, and an operator is told which."""
+    held = eng.held()
+    definition = await eng.pipeline("runs", "test/held")
+    await eng.pipeline("waits", {"step": "util/wait", "with": {"switch": "go", "timeout": "7d"}})
+    node = await eng.node(roles="worker,wakeup,archive")
+    runs, waits = await eng.start("runs"), await eng.start("waits")
+    await held.began()
+
+    async def gone() -> bool:
+        return await phase_of(eng, waits) == "EVICTED"
+
+    await until(gone, "the waiter has left memory")
+    held.let_go()
+    await eng.final(runs)
+    await node.stop()
+    await eng.archive.close()  # type: ignore[union-attr]
+
+    url = f"sqlite:///{tmp_path}/new.sqlite"
+    new = Database(url, eng.settings)
+    await migrate.up(new.driver)
+    again = await eng.start("runs")
+    await eng.node(roles="worker,wakeup,archive", database_url=url)
+    assert (await eng.final(again)).status == "success"
+    known = await new.list_definitions()
+    assert known.pipelines["runs"] == definition.version.encode() and "main" in known.groups
+    transactions = Transactions(eng.store, eng.definitions, Archive(eng.store, new))
+    with pytest.raises(Conflict, match=r"it left memory at version .*, but the archive holds nothing"):
+        await transactions.set_switch(waits, "go", True)
+    await transactions.end_parked(waits, "failed", "lost with the database")
+    await new.close()

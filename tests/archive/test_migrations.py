@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from worker.support import Engine
 
 from datp.archive import migrate
 from datp.archive.database import Database
@@ -76,6 +77,29 @@ async def test_a_migration_that_is_missing_is_named(empty: Database) -> None:
     if last.version > 1:
         with pytest.raises(DatabaseRefused, match=f"lacks migration {last.version} .{last.name}."):
             await empty.open()
+
+
+async def test_a_database_that_was_away_is_checked_before_it_is_used(empty: Database) -> None:
+    empty.open_when_used("0123456789ab", 1, 2)
+    for _ in range(2):
+        with pytest.raises(DatabaseRefused, match="no tables of DATP yet; make them with: datp migrate up"):
+            await empty.read_states(["tx-00-1"])
+    await migrate.up(empty.driver.within)
+    assert await empty.read_states(["tx-00-1"]) == {}
+    assert await empty.known_store() == ("0123456789ab", 1, 2), "it was made this store's"
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"])
+async def test_a_node_refuses_a_schema_that_it_does_not_know(eng: Engine) -> None:
+    database = eng.archive.database  # type: ignore[union-attr]
+    async with database.writing() as connection:
+        await connection.execute("INSERT INTO datp_schema (version, name, applied_at) VALUES (9999, 'later', 0)")
+    try:
+        with pytest.raises(DatabaseRefused, match="migration 9999, which this version of DATP doesn't know"):
+            await eng.node(roles="worker,wakeup,archive")
+    finally:
+        async with database.writing() as connection:
+            await connection.execute("DELETE FROM datp_schema WHERE version = 9999")
 
 
 async def test_a_schema_of_a_newer_version_is_refused_and_left_alone(empty: Database) -> None:

@@ -1,7 +1,10 @@
 """The database is away for a while, under load: what runs goes on, nothing is lost, and the backlog drains."""
 
 import asyncio
+import os
+import random
 import signal
+import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,12 +13,14 @@ from typing import Any
 import pytest
 from archived import QUICK
 from databases import DatabaseServer
+from node_processes import Processes
 from servers import Server
 from worker.support import Engine, engine, until
 
 from datp.api.transactions import StartRequest
 from datp.archive.database import Database
 from datp.errors import DatabaseUnreachable
+from datp.hotstore.store import Archivable
 from datp.model.ids import TransactionId
 from datp.model.status import FINAL
 
@@ -112,6 +117,61 @@ async def test_what_runs_goes_on_while_the_database_is_away(
             assert await backlog(eng) > 60, "nothing is acknowledged"
         await load.stop()
         await everything_is_in_sql(eng, load.ids)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+async def test_a_minute_without_the_database(
+    kind: str, servers: Callable[[str], DatabaseServer], eng: Engine, processes: Processes
+) -> None:
+    """The same with nodes that are processes, one of them started meanwhile."""
+    await eng.pipeline("quick", "util/echo", "util/echo")
+    await eng.pipeline("sleeps", "util/echo", SLEEP)
+    await processes.nodes(2)
+    load = Load(eng)
+    await until(lambda: _is(len(load.ids) > 50), "there is load")
+    with killed(servers(kind)):
+        ends_at = time.monotonic() + 60
+        while time.monotonic() < ends_at:
+            await load.those_started_now_end()
+        await processes.nodes(1)
+        await load.those_started_now_end()
+        waiting = await backlog(eng)
+    began = time.monotonic()
+    await load.stop()
+    await everything_is_in_sql(eng, load.ids)
+    print(
+        f"{len(load.ids)} transactions, {waiting} waited for SQL, which had them {time.monotonic() - began:.1f} s later"
+    )
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"])
+async def test_archivers_that_are_killed_at_random(eng: Engine, processes: Processes, kind: str) -> None:
+    """Wherever it hits them: SQL has every end, in the very version that the store has."""
+    seed = int(os.environ.get("DATP_TEST_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    await eng.pipeline("quick", "util/echo", "util/echo")
+    await eng.pipeline("sleeps", "util/echo", SLEEP)
+    await eng.node(roles="worker,wakeup")
+    archivers = await processes.nodes(2, roles="archive")
+    load = Load(eng)
+    for _ in range(4):
+        await asyncio.sleep(chance.random() / 2)  # the moment is what is random here
+        victim = archivers.pop(0)
+        await asyncio.to_thread(victim.kill)
+        archivers += await processes.nodes(1, roles="archive")
+    await load.stop()
+    await everything_is_in_sql(eng, load.ids)
+    async with eng.store.turn() as turn:
+        reply = turn.read_states(load.ids)
+    held = await eng.archive.database.read_states(load.ids)  # type: ignore[union-attr]
+    compared = 0
+    for tx_id, known in zip(load.ids, reply.value, strict=True):
+        if isinstance(known, Archivable):
+            compared += 1
+            assert (held[tx_id].version, held[tx_id].fields["state"]) == (known.version, known.fields["state"])
+    assert compared > 100
 
 
 async def everything_is_in_sql(eng: Engine, ids: list[TransactionId], within_s: float = 30) -> None:
