@@ -424,7 +424,7 @@ class Model:
                 self.bump(parent)
                 self.push(parent, "out")
                 self.tell_status(parent)
-        elif join.won >= join.need or join.won + len(join.open) < join.need:
+        elif join.need and (join.won >= join.need or join.won + len(join.open) < join.need):
             self.settle(join)
 
     def settle(self, join: Join) -> None:

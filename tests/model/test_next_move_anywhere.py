@@ -25,7 +25,9 @@ undos = st.lists(st.sampled_from(["sleep", "raise", "fail", "slow"]), max_size=2
 def steps(draw: st.DrawFn, number: int, later: list[str], undoes: st.SearchStrategy[list[str]]) -> dict[str, Any]:
     """A step that runs code, calls a later pipeline, or several side by side."""
     kind = draw(
-        st.sampled_from(["code", "code", "code", "call", "pipeline", "parallel", "fork"] if later else ["code"])
+        st.sampled_from(
+            ["code", "code", "code", "call", "pipeline", "parallel", "fork", "rounds"] if later else ["code"]
+        )
     )
     name = f"s{number}"
     if kind == "pipeline":
@@ -33,13 +35,13 @@ def steps(draw: st.DrawFn, number: int, later: list[str], undoes: st.SearchStrat
     if kind == "parallel":
         branches = draw(st.lists(st.sampled_from(later), min_size=1, max_size=3))
         listed = [{"pipeline": b} | ({"input": [i]} if draw(st.booleans()) else {}) for i, b in enumerate(branches)]
-        join = draw(st.sampled_from(["all", "first", len(branches)]))
+        join = draw(st.sampled_from(["all", "first", "settled", len(branches)]))
         return {"id": name, "parallel": {"branches": listed, "join": join}}
     end = draw(ends)
     if kind == "call":
         end = f"call:{draw(st.sampled_from(later))}"
-    elif kind == "fork":
-        end = f"fork:{','.join(draw(st.lists(st.sampled_from(later), min_size=1, max_size=2)))}"
+    elif kind in ("fork", "rounds"):
+        end = f"{kind}:{','.join(draw(st.lists(st.sampled_from(later), min_size=1, max_size=2)))}"
     step = {
         "id": name,
         "step": draw(st.sampled_from(["do/it", "do/it", "just/it"])),
@@ -117,6 +119,10 @@ class Oracle:
                 return "timeout", None, []
             case "call":
                 return self.run(more, given)
+            case "rounds":
+                wanted = [(name, given) for name in more.split(",")]
+                left = [step for _ in range(2) for step in self._fork(wanted, 0)[2]]
+                return "success", {"step": step["id"], "got": given}, left + done
             case _:
                 wanted = [(name, given) for name in more.split(",")]
                 return self._fork(wanted, len(wanted))

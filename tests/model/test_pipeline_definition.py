@@ -299,8 +299,8 @@ def test_any_other_duration_is_refused_with_a_clear_sentence(given: Any) -> None
 @given(anything, st.integers(1, 100))
 def test_a_join_is_all_first_or_a_number_of_branches(join: Any, width: int) -> None:
     try:
-        assert 1 <= needed(join, width) <= width
-        assert join in ("all", "first") or 1 <= join <= width
+        assert (0 if join == "settled" else 1) <= needed(join, width) <= width
+        assert join in ("all", "first", "settled") or 1 <= join <= width
     except BadDefinition as error:
         assert is_clear(error)
 
@@ -308,4 +308,5 @@ def test_a_join_is_all_first_or_a_number_of_branches(join: Any, width: int) -> N
 def test_all_is_every_branch_and_first_is_one() -> None:
     assert needed("all", 5) == 5
     assert needed("first", 5) == 1
+    assert needed("settled", 5) == 0
     assert needed(3, 5) == 3

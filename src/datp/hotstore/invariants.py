@@ -271,7 +271,7 @@ def _join(sight: Sight, known: dict[str, Sight]) -> Iterator[str]:
         yield "all its branches have ended, and it must not wait for them any more"
     if sight.phase != Phase.JOINING and opened:
         yield f"its branch {opened[0]} is open, and it must be joining"
-    is_decided = closed > 0 and (won >= need or won + len(opened) < need)
+    is_decided = closed > 0 and need > 0 and (won >= need or won + len(opened) < need)
     # A verdict that still waits in deadlineZ will settle the join when it is enforced.
     has_verdict = bool(sight.state.get("verdict")) and "deadlines" not in sight.scores
     if opened and ":settled" not in join and (is_decided or has_verdict):

@@ -63,6 +63,10 @@ class FlowEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
     """When it first slept; unchanged while it goes on sleeping."""
     saved: msgspec.Raw = NOTHING
     """What the step kept with its last checkpoint, for a rerun."""
+    again: bool = False
+    """It runs again when the branches that it started have ended."""
+    joined: msgspec.Raw = NOTHING
+    """What those came to, for that run."""
     undoable: bool = False
     """It completed, and its step type or definition says how to undo it."""
     undo_of: int = -1

@@ -12,7 +12,7 @@ import msgspec
 from datp.errors import BrokenState
 from datp.model.backoff import Backoff
 from datp.model.event import Event
-from datp.model.flow import INPUT, FlowEntry, Ref
+from datp.model.flow import INPUT, NOTHING, FlowEntry, Ref
 from datp.model.ids import (
     NodeGroup,
     NodeId,
@@ -380,6 +380,7 @@ def _add_step(
 def _close(transaction: Transaction, entry: FlowEntry, status: Status, here: Here, *, output: bytes, note: str) -> None:
     """The entry has ended; an output that equals its input is kept as a reference to it."""
     entry.ts3, entry.status = here.now_ms, status
+    entry.joined = NOTHING
     entry.note = _note(note, here)
     if not output or output == transaction.input_of(entry):
         entry.output_ref = transaction.input_source(entry)
@@ -437,6 +438,9 @@ def _fork(transaction: Transaction, caller: FlowEntry, wanted: Forks, here: Here
         branch.nested = depth
         tx_id = branch_id(here.tx_id, place, caller.attempt, index)
         branches.append(NewBranch(tx_id, pipeline, encode_transaction(branch)))
+    caller.again = wanted.again
+    if wanted.saved:
+        caller.saved = msgspec.Raw(wanted.saved)
     return Fork(Event("joined", caller.i), here.node_group, wanted.need, branches)
 
 
@@ -444,23 +448,32 @@ def _branches_joined(transaction: Transaction, caller: FlowEntry, joined: Joined
     if joined is None:
         raise BrokenState(f"Entry {caller.i} of the flow waits for branches, but what they came to is not there")
     _merge_branches(transaction, caller, joined, here)
+    if caller.again:
+        caller.again, caller.joined = False, msgspec.Raw(_told_of(joined))
+        caller.attempt += 1
+        return RunStep(caller.i)
     statuses = [result.status for result in joined.results]
     status = Status.SUCCESS if statuses.count(Status.SUCCESS) >= joined.need else _worst(statuses)
     unlucky = sorted((r for r in joined.results if r.status != Status.SUCCESS), key=lambda r: r.status != status)
-    output = msgspec.json.encode(
+    note = next((r.note for r in unlucky if r.note), "") if status != Status.SUCCESS else ""
+    _close(transaction, caller, status, here, output=_told_of(joined), note=note)
+    return _after_step(transaction, caller, here)
+
+
+def _told_of(joined: Joined) -> bytes:
+    """What the branches came to, as a step or a client is told."""
+    return msgspec.json.encode(
         [
             {"pipeline": r.pipeline, "status": r.status, "output": r.output, "note": r.note or None}
             for r in joined.results
         ]
     )
-    note = next((r.note for r in unlucky if r.note), "") if status != Status.SUCCESS else ""
-    _close(transaction, caller, status, here, output=output, note=note)
-    return _after_step(transaction, caller, here)
 
 
 def _merge_branches(transaction: Transaction, caller: FlowEntry, joined: Joined, here: Here) -> None:
     """Each branch is an entry under its step, and what it left to be undone stands under that."""
-    for number, result in enumerate(joined.results, 1):
+    before = sum(entry.p == caller.i for entry in transaction.flow)  # of a step that has forked earlier
+    for number, result in enumerate(joined.results, before + 1):
         branch = FlowEntry(
             i=len(transaction.flow),
             p=caller.i,

@@ -63,6 +63,10 @@ class Parallel(msgspec.Struct, frozen=True):
 
     branches: list[Branch]
     join: str | int = "all"
+    again: bool = False
+    """Run this step again when they have ended, whatever they came to: it finds that in `context.joined`."""
+    saved: Any = msgspec.UNSET
+    """What the step keeps for that run; it finds it in `context.saved`."""
 
 
 Outcome = Success | Failed | Aborted | RetryLater | WaitForSwitch | RunPipeline | Parallel
@@ -108,6 +112,10 @@ class Forks(msgspec.Struct, frozen=True):
     """PinnedPipeline and JSON input (empty: the step's own) of each."""
     need: int
     join: str
+    again: bool = False
+    """The step runs again when they have ended."""
+    saved: bytes = b""
+    """JSON that it keeps until then; empty: nothing new."""
 
 
 class Poisoned(msgspec.Struct, frozen=True):

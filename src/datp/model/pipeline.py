@@ -60,7 +60,7 @@ class BranchDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class ParallelDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Branches that run side by side, and how many must succeed: all, the first, or a number of them."""
+    """Branches that run side by side, and how many must succeed: all, the first, a number of them, none (settled)."""
 
     branches: list[BranchDefinition]
     join: str | int = "all"
@@ -71,14 +71,16 @@ class ParallelDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unk
 
 
 def needed(join: str | int, width: int) -> int:
-    """How many of `width` branches must succeed under this join; raises BadDefinition."""
+    """How many of `width` branches must succeed under this join; 0: each may end as it does. Raises BadDefinition."""
     if join == "all":
         return width
     if join == "first":
         return min(1, width)
+    if join == "settled":
+        return 0
     if isinstance(join, int) and not isinstance(join, bool) and 1 <= join <= width:
         return join
-    raise BadDefinition(f"join: {shown(join)} is not all, first, or a number from 1 to {width}", field="join")
+    raise BadDefinition(f"join: {shown(join)} is not all, first, settled, or a number from 1 to {width}", field="join")
 
 
 class StepDefinition(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True):

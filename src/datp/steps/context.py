@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -91,6 +91,8 @@ class Subject(Protocol):
     def request(self) -> Any: ...
     @property
     def outputs(self) -> dict[str, Any]: ...
+    @property
+    def joined(self) -> Any: ...
     @property
     def undone_output(self) -> Any: ...
     @property
@@ -212,6 +214,14 @@ class Context:
     def saved(self) -> Any:
         """What the step's last checkpoint kept; None when there was none."""
         return msgspec.json.decode(self._of.saved) if self._of.saved else None
+
+    @property
+    def joined(self) -> list[dict[str, Any]] | None:
+        """What the branches came to that the last run started with `Parallel(..., again=True)`; None in another run.
+
+        Each is `{pipeline, status, output, note}`, in the order in which they were started.
+        """
+        return cast("list[dict[str, Any]] | None", self._of.joined)
 
     def switch(self, name: str) -> SwitchValue | None:
         """The switch's value as it was when the transaction was taken; None when it is not set.

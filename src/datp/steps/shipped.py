@@ -9,6 +9,7 @@ from datp.steps.library.pauses import delay, wait
 from datp.steps.library.program_run import program_run
 from datp.steps.library.replies import echo, fixed_reply, require
 from datp.steps.library.reports import log, progress, set_switch
+from datp.steps.library.routing import map_items, parallel, route
 from datp.steps.library.sql_run import sql_run
 
 __all__ = [
@@ -20,10 +21,13 @@ __all__ = [
     "http_call",
     "log",
     "map_fields",
+    "map_items",
     "mock_reply",
+    "parallel",
     "program_run",
     "progress",
     "require",
+    "route",
     "set_switch",
     "slow",
     "sql_run",

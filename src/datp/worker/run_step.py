@@ -247,6 +247,10 @@ class StepRun:
         }
 
     @property
+    def joined(self) -> Any:
+        return msgspec.json.decode(self._entry.joined) if bytes(self._entry.joined) else None
+
+    @property
     def undone_output(self) -> Any:
         if self._entry.undo_of < 0:
             return None
@@ -446,7 +450,11 @@ async def _start_pipelines(
     try:
         if isinstance(outcome, RunPipeline):
             return await _calls(run, outcome.name, outcome.input, transaction, bench)
-        return await _forks(run, outcome.branches, outcome.join, transaction, bench)
+        forks = await _forks(run, outcome.branches, outcome.join, transaction, bench)
+        if not outcome.again or not isinstance(forks, Forks):
+            return forks
+        saved = b"" if outcome.saved is msgspec.UNSET else _output(outcome.saved, bench)
+        return msgspec.structs.replace(forks, again=True, saved=saved)
     except TooLarge as error:
         return _failed(str(error))
     except BadRequest as error:

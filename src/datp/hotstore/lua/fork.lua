@@ -18,7 +18,7 @@ items
   token
   group     where the parent goes on
   event     what is to be done then, JSON
-  need      how many branches must succeed
+  need      how many branches must succeed; 0: each may end as it does
   undo_group  where undoing would begin, or '' when there is nothing to undo
   branches  of each: tx_id, type, pipeline_version, group, deadline_in_ms, state
 bodies

@@ -131,7 +131,8 @@ count_branch = function(parent_id, branch_id, status, result)
     end
   else
     local need = tonumber(redis.call('HGET', join, ':need'))
-    if won >= need or won + open < need then settle(parent_id, 'the join was decided without it') end
+    -- With need 0 nothing decides it but the end of all.
+    if need > 0 and (won >= need or won + open < need) then settle(parent_id, 'the join was decided without it') end
   end
 end
 
