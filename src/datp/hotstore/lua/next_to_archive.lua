@@ -52,7 +52,7 @@ local acknowledged = each(function(item)
     if redis.call('ZSCORE', to_archive_key, tx_id) then redis.call('ZADD', to_archive_key, now, tx_id) end
     return {'CHANGED', stored}
   end
-  redis.call('ZREM', to_archive_key, tx_id)
+  remove(to_archive_key, tx_id)
   if phase == 'complete' then
     redis.call('PEXPIRE', state_key(tx_id), state_ttl_ms)
     remove(started_key, tx_id)
@@ -77,13 +77,25 @@ local function hold(key, ms)
   redis.call('SET', key, node .. ' ' .. string.format('%.0f', now + ms), 'PX', ms + 60000)
 end
 
+-- Its version, its fields, and what stands beside it where the fields say that something may.
 local function read_whole(tx_id)
+  local fields = redis.call('HGETALL', state_key(tx_id))
+  local version, phase, is_joined, has_switches, has_webhook
+  for index = 1, #fields, 2 do
+    local name, value = fields[index], fields[index + 1]
+    if name == 'version' then version = value
+    elseif name == 'phase' then phase = value
+    elseif name == 'joined' then is_joined = value == '1'
+    elseif name == 'switches' then has_switches = value == '1'
+    elseif name == 'webhook' then has_webhook = value ~= '' end
+  end
   local function beside(key)
     local found = redis.pcall('HGETALL', key)
     return found.err and {} or found
   end
-  return redis.call('HGET', state_key(tx_id), 'version'), redis.call('HGETALL', state_key(tx_id)),
-    beside(switches_key(tx_id)), beside(join_key(tx_id)), redis.call('EXISTS', webhook_key(tx_id))
+  return version, fields, has_switches and beside(switches_key(tx_id)) or {},
+    (is_joined or phase == 'joining') and beside(join_key(tx_id)) or {},
+    has_webhook and redis.call('EXISTS', webhook_key(tx_id)) or 0
 end
 
 local first, second = holder(archive_lock1_key), holder(archive_lock2_key)
@@ -95,6 +107,7 @@ if want == 0 then
 elseif granted then
   hold(archive_lock1_key, archive_lock1_ms)
   hold(archive_lock2_key, archive_lock2_ms)
+  local claims = {}
   for _, tx_id in ipairs(redis.call('ZRANGEBYSCORE', to_archive_key, '-inf', now, 'LIMIT', 0, want)) do
     local fine, version, fields, switches, join_fields, owed = pcall(read_whole, tx_id)
     if not fine then
@@ -102,11 +115,13 @@ elseif granted then
       redis.call('ZREM', to_archive_key, tx_id)
       park(tx_id, 'it can\'t be archived: its state can\'t be read', 'to_archive')
     elseif version then
-      redis.call('ZADD', to_archive_key, now + archive_claim_ms, tx_id)
+      claims[#claims + 1] = now + archive_claim_ms
+      claims[#claims + 1] = tx_id
       claimed[#claimed + 1] = {tx_id, version, fields, switches, join_fields, owed}
     else
       redis.call('ZREM', to_archive_key, tx_id)
     end
   end
+  in_pieces(claims, function(...) redis.call('ZADD', to_archive_key, ...) end)
 end
 return {granted and 1 or 0, acknowledged, claimed}
