@@ -151,6 +151,21 @@ class Definitions:
         item = (definition.name, definition.version, encode_pipeline(definition), int(activate))
         return bool((await self._save_pipeline(item)).detail[0])
 
+    async def save_document(self, name: str, version: str, document: str) -> None:
+        """The version is stored as it was written elsewhere, so that its hashes stay what they are."""
+        await self._save_pipeline((name, version, document, 0))
+
+    async def documents(self, name: str, versions: Iterable[str]) -> dict[str, bytes]:
+        """What these versions say, as it is stored; those that aren't there are left out."""
+        pairs = [(name, version) for version in versions]
+        async with self._store.turn() as turn:
+            reply = turn.load_pipelines(pairs)
+        return {
+            version: result.detail[1]
+            for (_, version), result in zip(pairs, reply.value, strict=True)
+            if result.code == "OK"
+        }
+
     async def activate(self, name: str, version: str) -> None:
         """New transactions take this version from now on."""
         item = (name, version, "", 1)
@@ -176,6 +191,7 @@ class Definitions:
         _check_not_in_sql(result)
         if result.code != "OK":
             raise NotFound(_no_such_pipeline(name, await self.pipelines()))
+        self._active[name] = ""
 
     async def delete(self, name: str, versions: Sequence[str]) -> bool:
         """These versions are gone; whether the pipeline is, with its last one. Raises Conflict for the active one.
@@ -216,6 +232,8 @@ class Definitions:
             reply = turn.save_pipelines([item], change=change)
         published = reply.value[0]
         _check_not_in_sql(published)
+        if published.code == "OK" and item[3]:
+            self._active[item[0]] = item[1]  # who changed it sees it at once
         return published if self._database is None else kept
 
     async def definition(self, name: str, version: str = "") -> PipelineDefinition:

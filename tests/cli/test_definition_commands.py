@@ -48,7 +48,7 @@ def test_a_folder_is_checked_and_pushed(datp: Datp, folder: Path) -> None:
         ("pipelines/greet.yaml", "greet", []),
     ]
     pushed = datp("pipeline", "push", "pipelines", "--json").json
-    assert [one["version"] for one in pushed] == [one["version"] for one in checked]
+    assert [one["pipeline"] for one in pushed] == [one["pipeline"] for one in checked]
     assert datp("start", "greet", "--wait", "--json").json["status"] == "success"
     assert "a version that was there already, active now" in datp("pipeline", "push", "pipelines").out
 
@@ -84,6 +84,64 @@ def test_a_version_is_activated_when_it_is_wanted(datp: Datp, elsewhere: Path) -
     assert said.code == 3 and "There is no version 0123456789abcdef of pipeline versioned" in said.sentence
     assert datp("pipeline", "show", "versioned", "--version", "nope").code == 3
     assert datp("pipeline", "show", "nope").code == 3
+
+
+def test_a_draft_becomes_a_version_with_a_comment(datp: Datp, elsewhere: Path) -> None:
+    path = elsewhere / "drafted.yaml"
+    path.write_text("name: drafted\nsteps: [{id: a, step: util/echo}]")
+    assert "drafted: draft saved" in datp("pipeline", "push", "--draft", path).out
+    assert datp("start", "drafted").code == 3
+    assert datp("pipeline", "show", "drafted", "--version", "draft").out.startswith("# version draft\nname: drafted\n")
+    first = datp("pipeline", "commit", "drafted", "--comment", "the first", "--activate", "--json").json[0]
+    path.write_text("name: drafted\ntags: [new]\nsteps: [{id: a, step: util/echo}]")
+    second = datp("pipeline", "push", path, "--no-activate", "--comment", "tagged", "--json").json[0]
+    newest, oldest = datp("pipeline", "versions", "drafted", "--json").json
+    assert [(one["version"], one["comment"], one["isActive"]) for one in (newest, oldest)] == [
+        (second["version"], "tagged", False),
+        (first["version"], "the first", True),
+    ]
+    assert newest["parent"] == first["version"] and newest["author"].startswith("cli:")
+    assert "+tags:\n+- new\n" in datp("pipeline", "diff", "drafted").out
+    assert datp("pipeline", "diff", "drafted", "--json").json == [{"path": "tags", "new": ["new"]}]
+    assert datp("pipeline", "diff", path, "--json").json == [{"path": "tags", "new": ["new"]}]
+    assert "say the same" in datp("pipeline", "diff", "drafted", first["version"], first["version"]).error
+    entries = datp("audit", "drafted", "--json").json
+    assert {"pipeline.draft", "pipeline.push"} <= {one["action"] for one in entries}
+
+
+def test_an_exported_pipeline_is_imported_and_deleted(datp: Datp, elsewhere: Path) -> None:
+    (elsewhere / "moving.yaml").write_text("name: moving\nsteps: [{id: a, step: util/echo}]")
+    pushed = datp("pipeline", "push", "moving.yaml", "--json").json[0]
+    assert datp("pipeline", "export", "moving", "-o", "moving.json").error == "Written to moving.json\n"
+    exported = datp("pipeline", "export", "moving").out
+    assert (elsewhere / "moving.json").read_text() == exported
+    refused = datp("pipeline", "delete", "moving")
+    assert refused.code == 4 and "is active" in refused.sentence
+    assert datp("pipeline", "deactivate", "moving").out == "moving: no version is active now\n"
+    assert datp("pipeline", "delete", "moving").out == "moving: deleted\n"
+    assert datp("pipeline", "versions", "moving").code == 3
+    (elsewhere / "changed.json").write_text(exported.replace("util/echo", "util/log"))
+    said = datp("pipeline", "import", "changed.json")
+    assert said.code == 2 and "was changed" in said.sentence
+    back = datp("pipeline", "import", "-", "--activate", "--json", stdin=exported).json[0]
+    assert back == {"pipeline": "moving", "version": pushed["version"], "isNew": True, "isActivated": True}
+    assert datp("start", "moving", "--wait", "--json").json["status"] == "success"
+    assert datp("pipeline", "import", "nowhere.json").code == 2
+
+
+def test_a_clone_of_a_pipeline_is_a_draft(datp: Datp) -> None:
+    assert "hello/twin: draft saved" in datp("pipeline", "clone", "hello", "hello/twin").out
+    assert datp("pipeline", "clone", "hello", "hello/twin").code == 4
+    assert datp("pipeline", "commit", "hello/twin", "--activate").code == 0
+    assert datp("start", "hello/twin", "--wait", "--json").json["transactionOutput"] == {"greeting": "Hello, world!"}
+    assert datp("pipeline", "delete", "hello/twin", "--version", "draft").code == 3
+
+
+def test_a_step_type_that_the_nodes_have_not_is_refused(datp: Datp, elsewhere: Path) -> None:
+    (elsewhere / "own.py").write_text("from datp.steps import step\n@step('own/step')\nasync def own() -> None: ...\n")
+    (elsewhere / "own.yaml").write_text("name: own\nsteps: [{id: a, step: own/step}]")
+    said = datp("pipeline", "push", "own.yaml", "--steps", "own")
+    assert said.code == 2 and "the nodes of group main have no step type own/step" in said.sentence
 
 
 @pytest.mark.parametrize(

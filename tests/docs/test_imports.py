@@ -37,7 +37,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "links": NOUNS | STORES | {"steps"},
     "transfers": NOUNS | STORES | {"steps"},
     # pipelines as people write them
-    "pipelines": NOUNS | {"steps"},
+    "pipelines": NOUNS | STORES | {"steps"},
     # beside them
     "end_with_parent": set(),
     "embedded": {"errors", "end_with_parent"},

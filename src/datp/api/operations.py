@@ -30,7 +30,6 @@ from datp.hotstore.store import Result, Store
 from datp.model.ids import TransactionId, parse_owner
 from datp.model.metadata import NEEDS_WEBHOOK
 from datp.model.operator_event import EventCode, OperatorEvent
-from datp.model.pipeline import PipelineDefinition
 from datp.model.status import FINAL
 from datp.webhooks.desk import ShownKey, WebhookDesk
 
@@ -301,22 +300,6 @@ class Operations:
         await self._write(act, "group.set", name, before, after)
         return after
 
-    # ── pipelines ────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def save_pipeline(self, act: Act, definition: PipelineDefinition, *, activate: bool) -> bool:
-        """The version is stored, and active if that is asked for; whether it is a new one."""
-        before = (await self._definitions.pipelines()).get(definition.name)
-        is_new = await self._definitions.save(definition, activate=activate)
-        after = {"version": definition.version, "isNew": is_new, "isActivated": activate}
-        await self._write(act, "pipeline.push", definition.name, {"activeVersion": before}, after)
-        return is_new
-
-    async def activate_pipeline(self, act: Act, name: str, version: str) -> None:
-        """New transactions take this version from now on. Raises NotFound."""
-        before = (await self._definitions.pipelines()).get(name)
-        await self._definitions.activate(name, version)
-        await self._write(act, "pipeline.activate", name, {"activeVersion": before}, {"activeVersion": version})
-
     # ── webhooks ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def resend_webhook(self, act: Act, id_: str) -> str:
@@ -381,6 +364,10 @@ class Operations:
         return self._log
 
     # ── the log ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def record(self, act: Act, action: str, subject: str, before: Any, after: Any) -> None:
+        """Something that was done elsewhere is in the log: pipelines have operations of their own."""
+        await self._write(act, action, subject, before, after)
 
     async def _write(self, act: Act, action: str, subject: str, before: Any, after: Any) -> None:
         await self._write_all([Audited(act.who, action, subject, self._now_ms(), before, after, act.reason)])

@@ -17,9 +17,8 @@ class PipelineTests:
         """The pipeline has these test cases, and no others."""
         async with self._driver.writing() as connection:
             await connection.run(self._queries["delete_pipeline_tests"], pipeline=pipeline)
-            if tests:
-                rows = [(pipeline, place, test) for place, test in enumerate(tests, 1)]
-                await connection.run_many(self._queries["insert_pipeline_test"], rows)
+            for place, test in enumerate(tests, 1):
+                await connection.run(self._queries["insert_pipeline_test"], pipeline=pipeline, place=place, test=test)
 
     async def of(self, pipeline: str) -> list[str]:
         """The pipeline's test cases, in their order."""

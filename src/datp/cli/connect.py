@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from datp.api.operations import Act, Operations
+from datp.api.pipelines import Pipelines
 from datp.api.transactions import Transactions
 from datp.archive.archive import Archive
 from datp.archive.database import Database
@@ -43,6 +44,7 @@ class Session:
     archive: Archive | None
     events: OperatorEvents
     operations: Operations
+    pipelines: Pipelines
 
     def act(self, reason: str) -> Act:
         """Who acts, for the audit log."""
@@ -75,7 +77,8 @@ async def opened(given: str) -> AsyncIterator[Session]:
         transactions = Transactions(store, definitions, archive)
         events = OperatorEvents(store, archive.database if archive else None)
         operations = Operations(store, definitions, transactions, archive, events)
-        yield Session(store, definitions, transactions, archive, events, operations)
+        pipelines = Pipelines(store, definitions, archive, operations)
+        yield Session(store, definitions, transactions, archive, events, operations, pipelines)
     finally:
         if archive is not None:
             await archive.close()

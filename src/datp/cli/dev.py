@@ -182,7 +182,7 @@ async def _save_examples(definitions: Any, settings: "Settings") -> None:
         if path.name.endswith(".yaml"):
             pipeline = parse_pipeline(yaml.safe_load(path.read_text()), settings)
             if pipeline.name not in known:
-                await definitions.save(pipeline, activate=True)
+                await definitions.commit(pipeline, comment="an example", author="datp", activate=True)
 
 
 def _announce(

@@ -241,7 +241,8 @@ def decode_pipeline(stored: bytes | str) -> PipelineDefinition:
 
 
 def encode_pipeline(definition: PipelineDefinition) -> str:
-    return msgspec.json.encode(definition, order="deterministic").decode()
+    """As it is stored: the same for the same definition, whoever writes it."""
+    return msgspec.json.encode(definition, order="sorted").decode()
 
 
 def _check(definition: PipelineDefinition, limits: Limits) -> None:

@@ -24,9 +24,9 @@ from datp.errors import BadDefinition
 from datp.hotstore.invariants import broken_invariants
 from datp.model.credential import parse_credential
 from datp.model.ids import TransactionId
-from datp.model.pipeline import Duration, PipelineDefinition, duration_ms, parse_pipeline
-from datp.pipelines.check import Checked, check_together, refusal
-from datp.pipelines.files import find_files, read_document
+from datp.model.pipeline import Duration, PipelineDefinition, duration_ms
+from datp.pipelines.check import Checked, Known, check_together, parse_document, refusal
+from datp.pipelines.files import find_files, read_pipeline, split
 from datp.settings import Settings
 from datp.steps.contract import MARK, step
 from datp.steps.registry import Registry, load_registry
@@ -105,18 +105,18 @@ class Lab:
 
     def push(self, *pipelines: str | Path | Mapping[str, Any] | PipelineDefinition) -> list[PipelineDefinition]:
         """Pipelines are there, and active: files, folders, or what would stand in one. Raises BadDefinition."""
+        limits = self._driver.settings
         checked: list[Checked] = []
         for one in pipelines:
             if isinstance(one, PipelineDefinition):
                 checked.append(Checked(one.name, one))
             elif isinstance(one, Mapping):
-                checked.append(self._parsed(str(one.get("name", "a pipeline")), dict(one)))
+                checked.append(parse_document(split(str(one.get("name", "a pipeline")), dict(one)), limits))
             else:
-                checked += [self._parsed(str(path), read_document(path)) for path in find_files([Path(one)])]
-        known = self._do(self._driver.definitions.pipelines())
-        check_together(
-            checked, self._driver.registry, known_pipelines=known, known_step_types=self._driver.registry.mocks
-        )
+                checked += [parse_document(read_pipeline(path), limits) for path in find_files([Path(one)])]
+        there = self._do(self._driver.definitions.pipelines())
+        registry = self._driver.registry
+        check_together(checked, Known(registry, pipelines=dict.fromkeys(there), mocked=registry.mocks))
         if (error := refusal(checked)) is not None:
             raise error
         definitions = [one.pipeline for one in checked if one.pipeline is not None]
@@ -143,12 +143,6 @@ class Lab:
     def credential(self, name: str, kind: str, /, **values: str) -> None:
         """Steps find this credential: `lab.credential("shop", "bearer", token="…")`. Raises BadDefinition."""
         self._driver.credentials.given[name] = parse_credential(kind, values)
-
-    def _parsed(self, where: str, document: Any) -> Checked:
-        try:
-            return Checked(where, parse_pipeline(document, self._driver.settings))
-        except BadDefinition as error:
-            return Checked(where, None, [str(error)])
 
     async def _save(self, definitions: Iterable[PipelineDefinition]) -> None:
         store = self._driver.definitions
