@@ -30,6 +30,7 @@
     ├── NoCredentials          credentials can't be read here: there is no database, or no key
     ├── ApiError               of the client: the API answered what the client doesn't understand
     │   └── ApiUnreachable     no answer; whether it was done is not known
+    ├── CasesFailed            test cases of a pipeline came to something else
     ├── StartRefused           this node cannot run as it is configured
     └── BrokenState            a stored document cannot be read
 
@@ -284,6 +285,13 @@ class ApiUnreachable(ApiError):
     """No answer of the API has come in time; whether what was asked was done is not known."""
 
     code = "api-unreachable"
+
+
+class CasesFailed(DatpError):
+    """Test cases of a pipeline came to something else than they say."""
+
+    code = "cases-failed"
+    http_status = 422
 
 
 class StartRefused(DatpError):

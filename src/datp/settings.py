@@ -162,6 +162,7 @@ class Settings(Limits, _Origin):
     heartbeat_ms: int = setting(5_000, "ms", "how often a node registers again")
     node_gone_ms: int = setting(30_000, "ms", "six heartbeats missed: the node is gone")
     definitions_look_ms: int = setting(500, "ms", "a change of pipelines is everywhere within a second")
+    pipeline_test_timeout_ms: int = setting(60_000, "ms", "of test cases that are run over HTTP, all of one call")
     admin_timeout_ms: int = setting(10_000, "ms", "how long an admin event is given to nodes that don't answer")
     admin_queue_max: int = setting(100, "events", "a node that answers none of so many is not listening")
 

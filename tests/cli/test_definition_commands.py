@@ -129,6 +129,21 @@ def test_an_exported_pipeline_is_imported_and_deleted(datp: Datp, elsewhere: Pat
     assert datp("pipeline", "import", "nowhere.json").code == 2
 
 
+def test_test_cases_are_run_from_files_and_from_the_store(datp: Datp, elsewhere: Path) -> None:
+    steps = "steps: [{id: a, step: util/delay, with: {duration: 3d}}, {id: b, step: util/echo}]"
+    cases = "tests: [{name: fine, input: 1, expect: {output: 1}}, {name: wrong, input: 1, expect: {output: 2}}]"
+    (elsewhere / "tried.yaml").write_text(f"name: tried\n{steps}\n{cases}")
+    said = datp("pipeline", "test", "tried.yaml")
+    assert said.code == 1 and said.sentence == "1 of 2 test cases failed"
+    assert "tried     fine   ok" in said.out and "its output is 1, not 2" in said.out
+    assert datp("pipeline", "test", "tried.yaml", "--case", "fine").code == 0
+    assert datp("pipeline", "test", "tried.yaml", "--case", "none").code == 3
+    datp("pipeline", "push", "tried.yaml")
+    [result] = datp("pipeline", "test", "tried", "--case", "fine", "--json").json
+    assert (result["passed"], result["status"], result["ran"]) == (True, "success", ["a", "b"])
+    assert datp("pipeline", "test", "hello").code == 3
+
+
 def test_a_clone_of_a_pipeline_is_a_draft(datp: Datp) -> None:
     assert "hello/twin: draft saved" in datp("pipeline", "clone", "hello", "hello/twin").out
     assert datp("pipeline", "clone", "hello", "hello/twin").code == 4

@@ -30,8 +30,9 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     # the stations never import one another, but for the worker, which runs steps by their contract, and for links and
     # transfers, which bring step types of their own
     **dict.fromkeys(STATIONS, NOUNS | STORES),
-    # the API is a station and the face of stations: it answers for those that wait, those that are told, and transfers
-    "api": NOUNS | STORES | {"pipelines", "longpoll", "webhooks", "transfers"},
+    # the API is a station and the face of stations: it answers for those that wait, those that are told, and transfers,
+    # and checks pipelines against the step types
+    "api": NOUNS | STORES | {"pipelines", "longpoll", "webhooks", "transfers", "steps"},
     "steps": NOUNS | {"end_with_parent"},
     "worker": NOUNS | STORES | {"steps"},
     "links": NOUNS | STORES | {"steps"},

@@ -190,7 +190,7 @@ async def test_pipelines_are_pushed_listed_and_activated(all_: Operated) -> None
     assert fine(await all_.admin.post(f"{one}/activate", {"version": later["version"], **WHY})) == {"result": "OK"}
     versions = fine(await all_.operator.get(f"{one}/versions"))
     assert versions["activeVersion"] == later["version"]
-    assert set(versions["versions"]) == {pushed["version"], later["version"]}
+    assert [one["version"] for one in versions["versions"]] == [later["version"], pushed["version"]]
     old = fine(await all_.operator.get(f"{one}/versions/{pushed['version']}"))
     assert (old["isActive"], old["definition"]["steps"][0]["id"]) == (False, "a")
     listed = fine(await all_.operator.get(f"{ADMIN}/pipelines"))["pipelines"]
@@ -203,6 +203,76 @@ async def test_pipelines_are_pushed_listed_and_activated(all_: Operated) -> None
         assert (await all_.operator.get(f"{ADMIN}/pipelines/{path}")).status == 404
     assert (await all_.admin.post(f"{ADMIN}/pipelines", {"definition": {"name": "x"}, **WHY})).status == 422
     assert (await logged(all_, "folder/new"))[0]["action"] == "pipeline.activate"
+
+
+async def test_a_draft_is_committed_compared_cloned_and_deleted(all_: Operated) -> None:
+    one = f"{ADMIN}/pipelines/drafted"
+    definition = {"name": "drafted", "steps": [{"id": "a", "step": "util/echo"}]}
+    draft = {"definition": definition, "tests": [{"name": "echoes", "input": 1, "expect": {"output": 1}}], **WHY}
+    assert fine(await all_.admin.ask("PUT", f"{one}/draft", json=draft)) == {"result": "OK"}
+    assert (await all_.admin.ask("PUT", f"{ADMIN}/pipelines/other/draft", json=draft)).status == 422
+    shown = fine(await all_.operator.get(f"{one}/versions/draft"))
+    assert (shown["version"], shown["definition"]["name"], len(shown["tests"])) == ("draft", "drafted", 1)
+    first = fine(await all_.admin.post(f"{one}/commit", {"comment": "one", "activate": True, **WHY}), 201)
+    changed = {**definition, "tags": ["new"]}
+    second = fine(await all_.admin.post(f"{ADMIN}/pipelines", {"definition": changed, "activate": False, **WHY}), 201)
+    compared = fine(await all_.operator.get(f"{one}/differences"))
+    assert (compared["old"], compared["new"]) == (first["version"], second["version"])
+    assert compared["differences"] == [{"path": "tags", "new": ["new"]}] and "+- new" in compared["patch"]
+    exported = fine(await all_.operator.get(f"{one}/export"))
+    assert fine(await all_.admin.post(f"{one}/clone", {"to": "twin", **WHY})) == {"result": "OK"}
+    assert fine(await all_.admin.post(f"{one}/deactivate", WHY)) == {"result": "OK"}
+    deleted = await all_.admin.ask("DELETE", f"{one}/versions/{second['version']}?reason=drill")
+    assert fine(deleted) == {"result": "OK"}
+    assert fine(await all_.admin.ask("DELETE", f"{one}?reason=drill")) == {"result": "OK"}
+    assert (await all_.operator.get(f"{one}/versions")).status == 404
+    twin = f"{ADMIN}/pipelines/twin/versions/draft"
+    assert fine(await all_.admin.ask("DELETE", f"{twin}?reason=drill")) == {"result": "OK"}
+    assert (await all_.operator.get(twin)).status == 404
+    back = fine(await all_.admin.post(f"{ADMIN}/import-pipeline", {"exported": exported, "activate": True, **WHY}), 201)
+    assert (back["version"], back["isNew"]) == (first["version"], True)
+    exported["versions"][0]["description"] = "rewritten"
+    tampered = await all_.admin.post(f"{ADMIN}/import-pipeline", {"exported": exported, **WHY})
+    assert tampered.status == 422 and "was changed" in tampered.body["detail"]
+    active = await all_.admin.ask("DELETE", f"{one}?reason=drill")
+    assert (active.status, active.body["reason"]) == (409, "ACTIVE")
+    did = {entry["action"] for entry in await logged(all_, "drafted")}
+    assert did >= {f"pipeline.{what}" for what in ("draft", "push", "deactivate", "delete", "import", "activate")}
+
+
+async def test_a_pipeline_that_could_not_run_is_refused_with_all_that_is_wrong(all_: Operated) -> None:
+    definition = {"name": "wrong", "nodeGroup": "nowhere", "steps": [{"id": "a", "step": "no/such"}]}
+    checked = fine(await all_.admin.post(f"{ADMIN}/check-pipeline", {"definition": definition}))
+    assert checked["pipeline"] == "wrong" and len(checked["problems"]) == 2
+    pushed = await all_.admin.post(f"{ADMIN}/pipelines", {"definition": definition, **WHY})
+    assert pushed.status == 422 and "no node group nowhere" in pushed.body["detail"]
+
+
+async def test_test_cases_are_run_where_nothing_reaches_out(all_: Operated) -> None:
+    one = f"{ADMIN}/pipelines/tried"
+    steps = [
+        {"id": "ask", "step": "http/call", "with": {"url": "http://127.0.0.1:9/"}},
+        {"id": "sleep", "step": "util/delay", "with": {"duration": "3d"}},
+    ]
+    mocks = {"http/call": {"output": {"price": 7}}}
+    tests = [
+        {"name": "asks", "mocks": mocks, "expect": {"output": {"price": 7}}},
+        {"name": "expects too much", "mocks": mocks, "expect": {"output": {"price": 8}}},
+        {"name": "would reach out"},
+    ]
+    body = {"definition": {"name": "tried", "steps": steps}, "tests": tests, **WHY}
+    fine(await all_.admin.post(f"{ADMIN}/pipelines", body), 201)
+    done = fine(await all_.admin.post(f"{one}/test", {}))
+    assert done["passed"] is False
+    assert [(case["name"], case["passed"]) for case in done["results"]] == [
+        ("asks", True),
+        ("expects too much", False),
+        ("would reach out", False),
+    ]
+    assert "mock http/call" in done["results"][2]["problems"][0]
+    only = fine(await all_.admin.post(f"{one}/test", {"tests": tests[:1]}))
+    assert only["passed"] is True and only["results"][0]["ran"] == ["ask", "sleep"]
+    assert (await all_.admin.post(f"{ADMIN}/pipelines/echo/test", {})).status == 404
 
 
 # ── webhooks ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import typer
 
 from datp.cli.options import AsJson, Reason, StepModules, StoreUrl
 from datp.cli.output import clock_time, document, note, say, show_json, table
-from datp.errors import BadRequest, StoreUnreachable
+from datp.errors import BadRequest, CasesFailed, NotFound, StoreUnreachable
 
 if TYPE_CHECKING:
     from datp.api.pipelines import Pushed
@@ -372,6 +372,64 @@ def delete(
         show_json({"pipeline": name, "version": version or None})
     else:
         say(f"{name}{f' {version}' if version else ''}: deleted")
+
+
+@app.command()
+def test(
+    what: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|FOLDER|NAME...", help="Files, or pipelines of the store.", show_default=False),
+    ],
+    case: Annotated[
+        str, typer.Option("--case", metavar="NAME", help="Only the test case of this name.", show_default=False)
+    ] = "",
+    version: Version = "",
+    steps: StepModules = "",
+    store: StoreUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Run the test cases of pipelines here, on a server of their own, under a clock that waits for nothing.
+
+    Step types that a case doesn't mock really run.
+    """
+    from datp.cli.connect import with_store
+    from datp.settings import load
+    from datp.testing.cases import PipelineCase, cases, run_cases
+    from datp.testing.server import LabServer
+
+    paths = [one for one in what if Path(one).exists()]
+    names = [one for one in what if one not in paths]
+    wanted = cases(*paths) if paths else []
+    registry = _registry(steps)
+
+    async def of_store(session: "Session") -> list[PipelineCase]:
+        found: list[PipelineCase] = []
+        for name in names:
+            family = await session.pipelines.family(name, version, registry)
+            found += [PipelineCase(name, one, family) for one in await session.pipelines.tests(name)]
+        return found
+
+    if names:
+        wanted += with_store(store, of_store)
+    wanted = [one for one in wanted if case in ("", one.case.name)]
+    if not wanted:
+        raise NotFound(f"There is no test case{f' named {case}' if case else ''} in: {', '.join(what)}")
+    with LabServer() as server:
+        results = list(run_cases(server, wanted, step_modules=load(given={"steps": steps or None}).steps))
+    if as_json:
+        show_json(results)
+    else:
+        table(
+            ("pipeline", "case", "", "ms", "problem"),
+            (
+                (one.pipeline, one.name, "ok" if one.passed else "failed", one.ms, "; ".join(one.problems))
+                for one in results
+            ),
+            empty="",
+        )
+    failed = sum(not one.passed for one in results)
+    if failed:
+        raise CasesFailed(f"{failed} of {len(results)} test cases failed")
 
 
 # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────

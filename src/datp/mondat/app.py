@@ -26,6 +26,7 @@ from datp.api.http.app import Asgi
 from datp.api.http.door import Door
 from datp.api.listing import list_parked, list_transactions
 from datp.api.operations import Act, Meant, Operations
+from datp.api.pipelines import Pipelines
 from datp.archive.deliveries import Deliveries, DeliveryState
 from datp.archive.events import OperatorEvents
 from datp.archive.search import SearchFilter
@@ -99,6 +100,7 @@ class Monitor:
         self._database = database
         self.events = OperatorEvents(api.store, database)
         self.operations = Operations(api.store, api.definitions, api.transactions, api.archive, self.events)
+        self.life = Pipelines(api.store, api.definitions, api.archive, self.operations)
         self._templates = Environment(
             loader=PackageLoader("datp.mondat"),
             autoescape=select_autoescape(default=True),
@@ -433,7 +435,7 @@ class Monitor:
         look.caller.require(Role.ADMIN)
         name: str = look.request.path_params["name"]
         version = look.said("version")
-        await self.operations.activate_pipeline(look.act(), name, version)
+        await self.life.activate(look.act(), name, version)
         return look.back(f"/pipelines/{name}", f"{version} is active")
 
     # ── webhooks, transfers ──────────────────────────────────────────────────────────────────────────────────

@@ -68,6 +68,22 @@ class TestCase(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
         return said if isinstance(said, list) else [said]
 
 
+class CaseResult(msgspec.Struct, frozen=True, rename="camel"):
+    """What came of a test case."""
+
+    pipeline: str
+    name: str
+    passed: bool
+    problems: list[str]
+    """What was not as expected."""
+    status: str
+    """How the transaction ended; '' when it couldn't be run."""
+    output: Any
+    note: str
+    ran: list[str]
+    ms: int
+
+
 def parse_cases(data: object) -> list[TestCase]:
     """The test cases; raises BadDefinition."""
     try:

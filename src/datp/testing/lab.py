@@ -29,12 +29,13 @@ from datp.pipelines.check import Checked, Known, check_together, parse_document,
 from datp.pipelines.files import find_files, read_pipeline, split
 from datp.settings import Settings
 from datp.steps.contract import MARK, step
-from datp.steps.registry import Registry, load_registry
+from datp.steps.registry import load_registry
 from datp.testing.driver import Driver
 from datp.testing.faults import Fault, FaultKind
 from datp.testing.mocks import Mock
 from datp.testing.result import Result, result_of
 from datp.testing.server import LabServer
+from datp.testing.step_types import LabRegistry
 
 T = TypeVar("T")
 
@@ -71,6 +72,10 @@ class Lab:
         assert not broken, f"the store is not in order: {'; '.join(map(str, broken))}"
         assert not left, f"what was to go wrong never did: {', '.join(left)}"
 
+    def discard(self) -> None:
+        """The lab is gone, whatever it leaves."""
+        self._do(self._driver.close())
+
     def __enter__(self) -> Self:
         return self
 
@@ -80,12 +85,12 @@ class Lab:
         if kind is None:
             self.close()
         else:
-            self._do(self._driver.close())
+            self.discard()
 
     # ── step types and pipelines ─────────────────────────────────────────────────────────────────────────────
 
     @property
-    def step_types(self) -> Registry:
+    def step_types(self) -> LabRegistry:
         """What is known here."""
         return self._driver.registry
 
