@@ -258,7 +258,12 @@ def test_steps_are_listed_with_those_of_modules(datp_without_store: Datp, elsewh
     (elsewhere / "tests_steps_here.py").write_text(
         "from datp.steps import step\n@step('tests/here')\ndef here() -> int:\n    'Returns one.'\n    return 1\n"
     )
-    names = {step["name"] for step in datp_without_store("steps", "--json").json}
+    listed = {step["name"]: step for step in datp_without_store("steps", "--json").json}
+    names = set(listed)
+    delay = listed["util/delay"]
+    assert delay["definitionSchema"]["properties"]["duration"] and delay["examples"][0]["definition"]
+    assert delay["form"][0] == {"name": "duration", "label": "Duration", "kind": "duration", "help": "how long",
+                                "default": "1s"}  # fmt: skip
     assert {"util/delay", "example/hello"} <= names and "tests/here" not in names
     assert "tests/here" in datp_without_store("steps", "--steps", "tests_steps_here").out
     (elsewhere / "tests_steps_broken.py").write_text("1 / 0\n")

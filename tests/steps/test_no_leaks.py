@@ -17,7 +17,7 @@ from datp.api.transactions import Shown
 from datp.archive import migrate
 from datp.archive.credentials import Credentials, new_key, parse_keys
 from datp.archive.database import Database
-from datp.model.credential import Basic, Bearer, Header
+from datp.model.credential import Basic, Bearer, DatabaseAccess, Header, Secret
 from datp.settings import Settings
 from datp.steps import Context, Failed
 
@@ -41,6 +41,7 @@ async def eng(valkey_server: Server, tmp_path: Path) -> AsyncIterator[Engine]:
         database_url=url,
         credential_keys=keys,
         outbound_networks="127.0.0.0/8",
+        programs="sh",
         durability="journal",
         archive_delay_ms=0,
         archive_interval_ms=20,
@@ -52,6 +53,10 @@ async def eng(valkey_server: Server, tmp_path: Path) -> AsyncIterator[Engine]:
     await credentials.save("bearer", Bearer("tok-h1dden-w0rd"), now_ms=1)
     await credentials.save("basic", Basic("ada", SECRET), now_ms=1)
     await credentials.save("header", Header("X-Api-Key", "key-h1dden-w0rd"), now_ms=1)
+    await credentials.save("program", Secret("prg-h1dden-w0rd"), now_ms=1)
+    await credentials.save("away", DatabaseAccess("postgresql://ada:h1dden-w0rd@127.0.0.1:1/x"), now_ms=1)
+    await credentials.save("nowhere", DatabaseAccess("sqlite:////h1dden-w0rd/x.sqlite"), now_ms=1)
+    await credentials.save("nonsense", DatabaseAccess("oracle://ada:h1dden-w0rd@x"), now_ms=1)
     await database.close()
     valkey_server.flush()
     async with engine(valkey_server.url, settings) as opened:
@@ -103,13 +108,20 @@ async def test_a_credential_stands_nowhere(
     }  # fmt: skip
     for name, definition in steps.items():
         await eng.pipeline(name, {"step": "http/call", "with": definition})
+    for name in ("away", "nowhere", "nonsense"):
+        select = {"database": name, "statement": "SELECT 1 AS one", "retries": 0}
+        await eng.pipeline(name, {"step": "sql/run", "with": select})
+    tells = {"program": "sh", "arguments": ["-c", "echo it is $T; echo $T >&2"], "credentials": {"T": "program"}}
+    await eng.pipeline("program", {"step": "program/run", "with": tells})
     await eng.pipeline("careless", {"step": "test/reveals", "retry": {"attemptsMax": 2, "backoff": {"firstMs": 1}}})
     await eng.node()
     ids = [await eng.start(name) for name in steps]
+    ids += [await eng.start(name) for name in ("away", "nowhere", "nonsense", "program")]
     ids += [await eng.start("careless", {"raise": True}), await eng.start("careless", {"raise": False})]
     replies = [await eng.final(tx_id) for tx_id in ids]
     assert [reply.status for reply in replies] == [
         *("success", "success", "failed", "failed", "failed"),
+        *("internal-error", "failed", "failed", "success"),
         *("internal-error", "failed"),
     ]
     assert [asked.headers.get("Authorization", "")[:6] for asked in back_end.asked[:2]] == ["Bearer", "Basic "]

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def steps(modules: StepModules = "", as_json: AsJson = False) -> None:
-    """List the step types that are known here."""
+    """List the step types that are known here; with --json, their schemas, forms and examples too."""
+    import msgspec
+
     from datp.settings import load
 
     registry = load_steps(load(given={"steps": modules or None}).steps)
@@ -21,7 +23,11 @@ def steps(modules: StepModules = "", as_json: AsJson = False) -> None:
             {
                 "name": step_type.name,
                 "description": step_type.description,
+                "details": step_type.details,
                 "defaultDefinition": step_type.default_definition,
+                "definitionSchema": step_type.definition_schema,
+                "form": msgspec.to_builtins(step_type.form),
+                "examples": msgspec.to_builtins(step_type.examples),
                 "canBeUndone": step_type.undo is not None,
             }
             for step_type in registry
