@@ -25,6 +25,7 @@ from datp.cli import (
     key,
     listen,
     migrate,
+    new,
     node,
     nodes,
     pipelines,
@@ -72,6 +73,7 @@ app.add_typer(transfers.app, name="transfers", rich_help_panel=START)
 app.add_typer(pipelines.app, name="pipeline", rich_help_panel=DEFINE)
 app.add_typer(groups.app, name="group", rich_help_panel=DEFINE)
 app.command("steps", rich_help_panel=DEFINE)(steps.steps)
+app.command("new", rich_help_panel=DEFINE)(new.new)
 app.command("queues", rich_help_panel=OPERATE)(queues.queues)
 app.add_typer(nodes.app, name="nodes", rich_help_panel=OPERATE)
 app.add_typer(store.app, name="store", rich_help_panel=OPERATE)
