@@ -59,7 +59,7 @@ class Archiver(Service):
             # The last write failed.
             self._begin_to_write()
             await self._finish_writing()
-        claimed = await self._exchange(self._want())
+        claimed = await self._claim()
         await encode(claimed)
         try:
             await self._finish_writing()
@@ -86,9 +86,24 @@ class Archiver(Service):
         await self._finish_writing()
         await self._exchange(0)
 
+    async def _claim(self) -> list[ArchivedState]:
+        """A batch, of several exchanges if need be: to read a thousand states in one call would hold up everybody."""
+        claimed: list[ArchivedState] = []
+        want = self._want()
+        try:
+            while len(claimed) < self.settings.archive_batch:
+                some = await self._exchange(want)
+                claimed += some
+                if len(some) < want * self._store.partitions:
+                    break
+        except StoreError:
+            self._keep(claimed)
+            raise
+        return claimed
+
     def _want(self) -> int:
-        """A batch, shared among the partitions; rounded up, so that one alone gets on."""
-        return -(-self.settings.archive_batch // self._store.partitions)
+        """Of each partition in one call: a batch shared among them, rounded up, so that one alone gets on."""
+        return min(-(-self.settings.archive_batch // self._store.partitions), self.settings.batch_size_max)
 
     async def _exchange(self, want: int) -> list[ArchivedState]:
         """Acknowledges and claims, in one round trip for all partitions."""
