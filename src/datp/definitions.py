@@ -85,6 +85,10 @@ class Definitions:
                 raise NotFound(f"There is no version {version} of pipeline {name}")
             self._versions[name, version] = decode_pipeline(result.detail[1])
 
+    def active(self, name: str) -> str:
+        """The version that is active, as far as this process knows; '' for none."""
+        return self._active.get(name, "")
+
     async def pin(self, name: str, pinned: Mapping[str, str]) -> PinnedPipeline:
         """The version that a transaction takes: the one that it has pinned, else the active one; it is loaded."""
         version = pinned.get(name) or self._active.get(name)

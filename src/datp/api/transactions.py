@@ -117,6 +117,8 @@ class Transactions:
         self._definitions = definitions
         self._archive = archive
         self._waiting = waiting
+        self._pinned: dict[str, PinnedPipeline] = {}
+        """What starts of each type took last."""
         batch = store.settings.batch_size_max
         self._start_gathered: Gathered[Prepared, Started] = Gathered(self._enqueue, batch)
         self._journal_gathered: Gathered[TransactionId, None] = Gathered(self._journal_all, batch)
@@ -241,10 +243,14 @@ class Transactions:
 
     async def _pin(self, transaction_type: str) -> PinnedPipeline:
         """The version that a start of this type takes. Raises BadRequest, NotFound."""
+        pipeline = self._pinned.get(transaction_type) if isinstance(transaction_type, str) else None
+        if pipeline is not None and pipeline.version == self._definitions.active(pipeline.name):
+            return pipeline
         name = parse_name(transaction_type, "transactionType")
         pipeline = await self._definitions.pin(name, {})
         if not self._definitions.pipeline(name, pipeline.version).is_transaction_type:
             raise BadRequest(f"Pipeline {name} can't be started by clients", field="transactionType")
+        self._pinned[name] = pipeline
         return pipeline
 
     def _prepare(
@@ -274,7 +280,7 @@ class Transactions:
             partition = Partition(self._store.partition_for_external_id(owner, unique))
             request_hash = _hash_of([pipeline.name, request.input, request.metadata, deadline])
         else:
-            partition = Partition(self._chance.randrange(self._store.partitions))
+            partition = Partition(int(self._chance.random() * self._store.partitions))
         tx_id = new_transaction_id(partition, now_ms, self._chance.getrandbits(RANDOM_BITS))
         state = encode_transaction(new_transaction(pipeline, given, request.metadata, now_ms))
         durability = pipeline.durability or settings.durability
