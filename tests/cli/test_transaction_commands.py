@@ -2,6 +2,7 @@
 
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,15 @@ steps:
 
 
 @pytest.fixture
-def parked(datp: Datp, elsewhere: Path) -> str:
+def parked(datp: Datp, elsewhere: Path) -> Iterator[str]:
     """A transaction on the exception list: the step type of its pipeline is known here, but on no node."""
     (elsewhere / "tests_only_here.py").write_text(LOST_STEP)
     (elsewhere / "lost.yaml").write_text(LOST)
     assert datp("pipeline", "push", "lost.yaml", "--steps", "tests_only_here").code == 0
     tx_id: str = datp("start", "lost", "--json").json["txId"]
     wait_until_parked(datp, tx_id)
-    return tx_id
+    yield tx_id
+    assert datp("pipeline", "deactivate", "lost", "--reason", "it was for a test").code == 0
 
 
 def wait_until_parked(datp: Datp, tx_id: str) -> dict[str, Any]:

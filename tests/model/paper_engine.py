@@ -62,6 +62,9 @@ CANCEL: Final = Verdict(Status.CANCELLED, "enough")
 MOVES_MAX: Final = 5_000
 """Of one world; whatever takes longer goes round in a circle."""
 
+RETRIES_MAX: Final = 40
+"""Of one transaction: each of its undos may be parked, and more than once."""
+
 
 @dataclass
 class Paper:
@@ -173,13 +176,13 @@ class World:
         return paper
 
     def run_all(self, *, retry_parked: bool = True) -> None:
-        """Everything goes on until nothing can; what is parked is retried a few times."""
+        """Everything goes on until nothing can; what is parked is retried, more often than it has steps to undo."""
         retries: Counter[str] = Counter()
         while True:
             assert len(self.moves) < MOVES_MAX, "it never ends"
             ready = [p for p in self.papers.values() if p.phase in ("queued", "sleeping")]
             if retry_parked:
-                ready += [p for p in self.papers.values() if p.phase == "exception" and retries[p.tx_id] < 5]
+                ready += [p for p in self.papers.values() if p.phase == "exception" and retries[p.tx_id] < RETRIES_MAX]
             if not ready:
                 break
             paper = self.chance.choice(ready)

@@ -122,7 +122,8 @@ class Oracle:
             case "rounds":
                 wanted = [(name, given) for name in more.split(",")]
                 left = [step for _ in range(2) for step in self._fork(wanted, 0)[2]]
-                return "success", {"step": step["id"], "got": given}, left + done
+                # The step began before its branches: what they did is undone first.
+                return "success", {"step": step["id"], "got": given}, done + left
             case _:
                 wanted = [(name, given) for name in more.split(",")]
                 return self._fork(wanted, len(wanted))

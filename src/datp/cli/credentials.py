@@ -143,12 +143,15 @@ def delete(
 
 
 @app.command("key")
-def make_key() -> None:
+def make_key(as_json: AsJson = False) -> None:
     """Make a key for credentials, and print it: for DATP_CREDENTIAL_KEYS of every node, and of these commands."""
     from datp.archive.credentials import new_key
 
     note("Keep it where the database is not: without it, nothing that it encrypts can be read again.")
-    say(new_key())
+    if as_json:
+        show_json({"key": new_key()})
+    else:
+        say(new_key())
 
 
 def _read_secret(kind: str) -> str:
