@@ -301,19 +301,23 @@ def export(
         typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.", show_default=False),
     ] = None,
     store: StoreUrl = "",
+    as_json: AsJson = False,
 ) -> None:
     """Print a version with its history and test cases, as a file that `import` takes and verifies."""
     from datp.cli.connect import with_store
 
     content = with_store(store, lambda session: session.pipelines.export(name, version))
     if output is None:
-        document(content.decode())
+        document(content.decode())  # which is JSON, whether or not that is asked for
         return
     try:
         output.write_bytes(content)
     except OSError as error:
         raise BadRequest(f"{output} can't be written: {error.strerror}", field="--output") from None
-    note(f"Written to {output}")
+    if as_json:
+        show_json({"name": name, "file": str(output), "bytes": len(content)})
+    else:
+        note(f"Written to {output}")
 
 
 @app.command("import")
