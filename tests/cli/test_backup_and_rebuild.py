@@ -32,7 +32,8 @@ def lines_of(heading: str) -> list[list[str]]:
 def test_the_lines_rebuild_a_store(server: Server, tmp_path: Path) -> None:
     (tmp_path / "waits.yaml").write_text(WAITS)
     [migrate] = lines_of("A new database, when there is no backup")
-    for command in (migrate, ["store", "create"], ["pipeline", "push", "waits.yaml"], ["start", "waits"]):
+    made = (["store", "create"], ["group", "set", "main"], ["pipeline", "push", "waits.yaml"], ["start", "waits"])
+    for command in (migrate, *made):
         assert run_here(*command).code == 0, command
     server.flush()
     said = [run_here(*line) for line in lines_of("Rebuild a store that was lost")]

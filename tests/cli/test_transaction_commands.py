@@ -1,5 +1,6 @@
 """`datp start`, `show`, `list`, `switch`, `cancel`, `wake`, `exceptions`, `retry` and `end`."""
 
+import asyncio
 import json
 import signal
 from collections.abc import Iterator
@@ -7,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from conftest import Datp
 from processes import DatpProcess
 from servers import wait_until
 
-LOST_STEP = """
-from datp.steps import step
-
-@step("tests/only-here")
-async def only_here() -> str:
-    return "here"
-"""
+from datp.archive.database import Database
+from datp.definitions import Definitions
+from datp.hotstore.store import Store
+from datp.model.pipeline import parse_pipeline
+from datp.settings import load
 
 LOST = """
 name: lost
@@ -35,12 +35,23 @@ steps:
 """
 
 
+async def _save_unchecked() -> None:
+    """The pipeline is active, though no node can run it."""
+    settings = load()
+    store = Store(settings.store_url, settings)
+    database = Database(settings.database_url, settings)
+    try:
+        await store.open()
+        await Definitions(store, database).save(parse_pipeline(yaml.safe_load(LOST), settings), activate=True)
+    finally:
+        await database.close()
+        await store.close()
+
+
 @pytest.fixture
-def parked(datp: Datp, elsewhere: Path) -> Iterator[str]:
+def parked(datp: Datp) -> Iterator[str]:
     """A transaction on the exception list: the step type of its pipeline is known here, but on no node."""
-    (elsewhere / "tests_only_here.py").write_text(LOST_STEP)
-    (elsewhere / "lost.yaml").write_text(LOST)
-    assert datp("pipeline", "push", "lost.yaml", "--steps", "tests_only_here").code == 0
+    asyncio.run(_save_unchecked())  # `datp pipeline push` would refuse it
     tx_id: str = datp("start", "lost", "--json").json["txId"]
     wait_until_parked(datp, tx_id)
     yield tx_id

@@ -59,7 +59,7 @@ async def test_a_transaction_is_cancelled_and_run_again(dev: dict[str, Any], pag
     await page.goto(f"{dev['httpUrl']}/mondat/transactions/{tx_id}")
     await page.get_by_label("Reason, for the audit log").fill("a test")
     await page.get_by_role("button", name="Cancel it").click()
-    await expect(page.get_by_label("Why it is here")).to_contain_text("cancelled", timeout=10_000)
+    await expect(page.get_by_label("Why it is here")).to_contain_text("It ended cancelled", timeout=10_000)
     await page.get_by_label("Reason, for the audit log").fill("again")
     await page.get_by_role("button", name="Run it again").click()
     await expect(page.locator(".done")).to_have_text("rerun: started")

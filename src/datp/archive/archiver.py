@@ -87,19 +87,22 @@ class Archiver(Service):
         await self._exchange(0)
 
     async def _claim(self) -> list[ArchivedState]:
-        """A batch, of several exchanges if need be: to read a thousand states in one call would hold up everybody."""
-        claimed: list[ArchivedState] = []
+        """A batch, of several exchanges if need be: to read a thousand states in one call would hold up everybody.
+
+        What was changed, or whose claim ran out, between two of them comes twice: the later one counts.
+        """
+        claimed: dict[str, ArchivedState] = {}
         want = self._want()
         try:
             while len(claimed) < self.settings.archive_batch:
                 some = await self._exchange(want)
-                claimed += some
+                claimed.update((state.tx_id, state) for state in some)
                 if len(some) < want * self._store.partitions:
                     break
         except StoreError:
-            self._keep(claimed)
+            self._keep(list(claimed.values()))
             raise
-        return claimed
+        return list(claimed.values())
 
     def _want(self) -> int:
         """Of each partition in one call: a batch shared among them, rounded up, so that one alone gets on."""
