@@ -108,6 +108,9 @@ class Settings(Limits, _Origin):
     longpolls_max: int = setting(20_000, "requests", "that wait at once; each keeps about 20 KiB of memory")
     longpolls_per_owner_max: int = setting(15_000, "requests", "that wait at once, so that others get their share")
     events_heartbeat_ms: int = setting(15_000, "ms", "proxies close what is silent for longer, mostly after a minute")
+    reply_converter: str = setting(
+        "", "module:function", "empty: replies are told as they are; else what reshapes them"
+    )
     http_grace_ms: int = setting(5_000, "ms", "what is being answered when a process stops may be answered")
 
     # ── calling others

@@ -10,7 +10,7 @@ import pytest
 SOURCE: Final = Path(__file__).parents[2] / "src/datp"
 
 PLAIN: Final = {"errors", "clock", "service", "outbound"}
-NOUNS: Final = PLAIN | {"model", "settings"}
+NOUNS: Final = PLAIN | {"model", "settings", "reply_converter"}
 STORES: Final = {"hotstore", "archive", "definitions"}
 STATIONS: Final = {"api", "worker", "steps", "webhooks", "longpoll", "links", "transfers", "metrics"}
 FACES: Final = {"cli", "mondat", "reference"}
@@ -23,6 +23,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "outbound": {"errors"},
     "model": {"errors"},
     "settings": {"errors", "model"},
+    "reply_converter": {"errors", "model"},
     # the stores
     "hotstore": {"errors", "clock", "settings", "model"},
     "archive": NOUNS | {"hotstore"},

@@ -1,5 +1,6 @@
 """The step contract, and the step types that are shipped."""
 
+from datp.model.error_library import ErrorLibrary, LibraryError, register_error_library
 from datp.model.outcome import (
     Aborted,
     Branch,
@@ -18,12 +19,15 @@ __all__ = [
     "Aborted",
     "Branch",
     "Context",
+    "ErrorLibrary",
     "Failed",
+    "LibraryError",
     "Outcome",
     "Parallel",
     "RetryLater",
     "RunPipeline",
     "Success",
     "WaitForSwitch",
+    "register_error_library",
     "step",
 ]

@@ -15,6 +15,7 @@ import msgspec
 
 from datp.errors import BadSwitch, TooLarge
 from datp.model.credential import Credential
+from datp.model.error_library import LIBRARIES, ToldError
 from datp.model.expressions import Scope
 from datp.model.ids import StepId, TransactionId
 from datp.model.limits import Limits
@@ -204,6 +205,10 @@ class Context:
         """The language that the client prefers (`metadata.lang`)."""
         language = self._of.metadata.get("lang")
         return language if isinstance(language, str) else "EN"
+
+    def error(self, name: str, /, **parameters: Any) -> ToldError:
+        """A registered error in the client's language: what `Failed` and `Aborted` may be given as their output."""
+        return LIBRARIES.tell(name, parameters, self.language)
 
     @property
     def cancelled(self) -> bool:

@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from datp.model.metadata import decode_webhook
-from datp.model.reply import encode_reply, iso, reply_from
+from datp.model.reply import iso, reply_from
+from datp.reply_converter import ReplyConverter
 
 COMPLETED: Final = "transaction.completed"
 
@@ -75,7 +76,7 @@ def delivery_id(tx_id: str, sequence: int) -> str:
     return f"{tx_id}-{sequence}"
 
 
-def delivery_from(tx_id: str, record: Mapping[str, bytes], send_by: float) -> Delivery:
+def delivery_from(tx_id: str, record: Mapping[str, bytes], send_by: float, converter: ReplyConverter) -> Delivery:
     """The delivery of a record of the store. Raises ValueError, KeyError for one that can't be read."""
     kind = record["kind"].decode()
     reply = reply_from(tx_id, record, record.get("reason", b""))
@@ -85,7 +86,7 @@ def delivery_from(tx_id: str, record: Mapping[str, bytes], send_by: float) -> De
         owner=reply.owner,
         kind=kind,
         url=decode_webhook(record["webhook"]).url,
-        body=body_of(kind, reply.sequence, encode_reply(reply)),
+        body=body_of(kind, reply.sequence, converter.body(reply)),
         attempt=int(record["attempt"]),
         claim=record["claim"].decode(),
         send_by=send_by,

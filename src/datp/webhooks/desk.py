@@ -19,8 +19,9 @@ from datp.errors import BadRequest, Conflict, DatabaseRefused, InvalidId, NotFou
 from datp.hotstore.store import Found, OwedWebhook, Store, UrlTrouble
 from datp.model.ids import TransactionId, parse_transaction_id, partition_of
 from datp.model.metadata import check_webhook_url, decode_webhook
-from datp.model.reply import encode_reply, iso, reply_from
+from datp.model.reply import iso, reply_from
 from datp.model.signature import Scheme, SigningKey
+from datp.reply_converter import reply_converter
 from datp.webhooks.delivery import COMPLETED, body_of, delivery_id
 
 OWED: Final = "owed"
@@ -192,7 +193,7 @@ class WebhookDesk:
         told = reply_from(tx_id, found.fields, found.parked)
         if told.sequence != sequence:
             raise Conflict(f"{id_} is not the last thing that {tx_id} told", reason="REPLACED")
-        return body_of(COMPLETED, sequence, encode_reply(told))
+        return body_of(COMPLETED, sequence, reply_converter(self._store.settings.reply_converter).body(told))
 
     async def _owed(self, owner: str) -> list[OwedWebhook]:
         async with self._store.turn() as turn:

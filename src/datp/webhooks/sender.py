@@ -32,6 +32,7 @@ from datp.hotstore.store import Store, ToSend, WebhookAck
 from datp.model.ids import partition_of
 from datp.model.operator_event import EventCode
 from datp.model.signature import signed_headers
+from datp.reply_converter import reply_converter
 from datp.service import RoleService
 from datp.settings import Settings
 from datp.webhooks.breaker import Breaker
@@ -199,7 +200,7 @@ class Sender(RoleService):
             )
         for tx_id, record in reply.claimed:
             try:
-                delivery = delivery_from(tx_id, record, send_by)
+                delivery = delivery_from(tx_id, record, send_by, reply_converter(self.settings.reply_converter))
             except (KeyError, ValueError) as error:
                 log.error("what is owed for %s can't be read, and is given up: %r", tx_id, error)
                 self._acknowledge(WebhookAck(tx_id, record.get("claim", b"").decode(), "given_up", 0, repr(error)))

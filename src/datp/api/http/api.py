@@ -16,6 +16,7 @@ from datp.errors import BadDefinition, StartRefused
 from datp.hotstore.store import Store
 from datp.longpoll.listener import Listener, SlowLook
 from datp.longpoll.waiting import Waiting
+from datp.reply_converter import reply_converter
 from datp.service import Service
 from datp.settings import Settings, with_group
 
@@ -40,6 +41,7 @@ class Api:
         self.operations = Operations(self.store, self.definitions, self.transactions, self.archive, self.events)
         keyring = Keyring(self.archive.database) if self.archive else None
         self.access = Access(keyring, settings, self.clock, without_key=without_key)
+        self.converter = reply_converter(settings.reply_converter)
         self.is_without_keys = without_key is not None
         self.load = Load(settings, self.waiting)
         self._services: list[Service] = []

@@ -18,9 +18,10 @@ from datp.errors import BadRequest, DatabaseError, DatpError, NotFound, TooMany
 from datp.longpoll.waiting import Waiter
 from datp.model.api_key import Role
 from datp.model.ids import TransactionId, parse_transaction_id
-from datp.model.reply import Reply, encode_reply
+from datp.model.reply import Reply
 from datp.model.status import FINAL
 from datp.model.values import shown
+from datp.reply_converter import ReplyConverter
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class EventRoutes:
             while not call.has_gone():
                 reply = await api.transactions.reply(tx_id, owner=owner, is_polled=True)
                 if reply.sequence != known:
-                    yield event_of(reply, last)
+                    yield event_of(reply, last, api.converter)
                     last, waiter.since = reply, reply.sequence
                     known = reply.sequence
                 if reply.status in FINAL or api.waiting.is_closing:
@@ -99,7 +100,7 @@ class EventRoutes:
         return await waiter.sleep(self._api.settings.events_heartbeat_ms / 1000)
 
 
-def event_of(reply: Reply, last: Reply | None) -> bytes:
+def event_of(reply: Reply, last: Reply | None, converter: ReplyConverter) -> bytes:
     """The event that tells this reply after the last one."""
     if reply.status in FINAL:
         kind = COMPLETED
@@ -107,7 +108,7 @@ def event_of(reply: Reply, last: Reply | None) -> bytes:
         kind = PROGRESS
     else:
         kind = STATUS
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (reply.sequence, kind.encode(), encode_reply(reply))
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (reply.sequence, kind.encode(), converter.body(reply))
 
 
 def _sequence(text: str | None) -> int | None:

@@ -8,7 +8,7 @@ import msgspec
 from datp.api.http.api import Api
 from datp.api.http.problem import Problem, problem_of
 from datp.api.http.reading import decode_body
-from datp.api.http.routes import Answer, Call, CallerGone, Route, Words
+from datp.api.http.routes import Answer, Call, CallerGone, Headers, Route, Words
 from datp.api.listing import Page, list_transactions
 from datp.api.transactions import Started, StartRequest
 from datp.archive.search import SearchFilter
@@ -25,7 +25,7 @@ from datp.errors import (
 )
 from datp.model.api_key import Role
 from datp.model.ids import TransactionId, parse_transaction_id
-from datp.model.reply import Reply, encode_reply
+from datp.model.reply import Reply
 from datp.model.status import FINAL, Status
 from datp.model.values import shown
 
@@ -280,7 +280,10 @@ class TransactionRoutes:
             reply = await self._waited(call, started.tx_id, within_s, None)
         else:
             reply = started.reply
-        return _started(started, reply)
+        told: list[tuple[bytes, bytes]] = [(b"location", f"/v1/transactions/{started.tx_id}".encode())]
+        if started.is_replay:
+            told.append((b"idempotent-replay", b"true"))
+        return self._told(reply, 200 if reply.status in FINAL else 202, told)
 
     async def start_batch(self, call: Call, body: BatchBody) -> Answer[BatchReply]:
         """Start many transactions: a result for each, in order; one that is refused doesn't hurt the others."""
@@ -306,7 +309,9 @@ class TransactionRoutes:
 
     async def _was_started(self, call: Call, started: Started) -> BatchResult:
         reply = started.reply or await self._api.transactions.reply(started.tx_id, owner=call.caller.owner)
-        return BatchResult(200 if reply.status in FINAL else 202, started.is_replay, reply)
+        status, body = self._api.converter.tell(reply, 200 if reply.status in FINAL else 202)
+        told: Any = reply if self._api.converter.is_plain else msgspec.Raw(body)
+        return BatchResult(status, started.is_replay, told)
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -317,12 +322,17 @@ class TransactionRoutes:
         sequence. When the time is out it is told as it is. For the same sequence the reply is always the same.
         """
         tx_id = parse_transaction_id(path.tx_id)
-        return Answer(encode_reply(await self._waited(call, tx_id, query.wait or 0, query.since)))
+        return self._told(await self._waited(call, tx_id, query.wait or 0, query.since))
 
     async def read_by_external_id(self, call: Call, path: OneExternalId, query: Polling) -> Answer[Reply]:
         """Read the transaction that was started with an externalId, and wait for its end if asked to."""
         tx_id = await self._api.transactions.find_external_id(path.external_id, call.caller.owner)
-        return Answer(encode_reply(await self._waited(call, tx_id, query.wait or 0, query.since)))
+        return self._told(await self._waited(call, tx_id, query.wait or 0, query.since))
+
+    def _told(self, reply: Reply, status: int = 200, headers: Headers = ()) -> Answer[Reply]:
+        """The reply, in the shape that clients want."""
+        status, body = self._api.converter.tell(reply, status)
+        return Answer(body, status, headers)
 
     async def _waited(self, call: Call, tx_id: TransactionId, within_s: float, since: int | None) -> Reply:
         owner = call.caller.owner
@@ -380,20 +390,13 @@ class TransactionRoutes:
         tx_id = await self._own(call, path.tx_id)
         await self._api.transactions.cancel(tx_id, body.reason)
         reply = await self._api.transactions.reply(tx_id)
-        return Answer(encode_reply(reply), 200 if reply.status in FINAL else 202)
+        return self._told(reply, 200 if reply.status in FINAL else 202)
 
     async def _own(self, call: Call, text: str) -> TransactionId:
         """The id, if it is one of the caller's; to anybody else it isn't there."""
         tx_id = parse_transaction_id(text)
         await self._api.transactions.reply(tx_id, owner=call.caller.owner)
         return tx_id
-
-
-def _started(started: Started, reply: Reply) -> Answer[Reply]:
-    headers: list[tuple[bytes, bytes]] = [(b"location", f"/v1/transactions/{started.tx_id}".encode())]
-    if started.is_replay:
-        headers.append((b"idempotent-replay", b"true"))
-    return Answer(encode_reply(reply), 200 if reply.status in FINAL else 202, headers)
 
 
 def _not_started(error: DatpError) -> BatchResult:
