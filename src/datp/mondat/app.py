@@ -48,7 +48,6 @@ STREAM_S: Final = 300.0
 """Then the browser connects again; so a forgotten page costs no stream for ever."""
 PAGE: Final = 50
 FORM_BYTES_MAX: Final = 65_536
-WATCHED_ROLES: Final = ("worker", "wakeup", "archive", "webhooks", "api", "timeouts")
 TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 SECURITY: Final = {
@@ -255,7 +254,7 @@ class Monitor:
             places=queues.places,
             memory=memory,
             troubles=troubles,
-            events=await self._events(acknowledged=False),
+            events=await self.events.list(),
         )
 
     def _wanted_roles(self, places: dict[str, int]) -> list[str]:
@@ -266,9 +265,6 @@ class Monitor:
         if places.get("webhooks"):
             wanted.append("webhooks")
         return wanted
-
-    async def _events(self, *, acknowledged: bool) -> list[Any]:
-        return [event for event in await self.events.list(acknowledged=acknowledged) if event.acknowledged_at is None]
 
     # ── transactions ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -310,7 +306,6 @@ class Monitor:
             roles={role for node in nodes for role in node.roles},
         )
         lines: list[Any] = []
-        deliveries: list[Any] = []
         if self._database is not None:
             from datp.api.log import read_log
 
@@ -324,7 +319,6 @@ class Monitor:
             told=explain(shown, around),
             entries=waterfall(plain["flow"], queues.now),
             lines=lines,
-            deliveries=deliveries,
             finals=sorted(FINAL),
         )
 
